@@ -1,0 +1,75 @@
+"""The exceptions a user can meet: each says what is wrong, where, and what is allowed."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class OatError(Exception):
+    """A user's mistake or an outside failure, as opposed to a defect of ours; the CLI prints it as one line."""
+
+
+class DatasetError(OatError):
+    """Something is wrong with a data set on disk."""
+
+
+class UnknownFormat(DatasetError):
+    """The path is not a data set in any format that `open_dataset` reads."""
+
+
+class UnsupportedVersion(DatasetError):
+    """The format is known, but not in this version."""
+
+
+class CorruptDataset(DatasetError):
+    """A file is truncated, unreadable or contradicts the data set's own metadata."""
+
+
+class MissingKey(DatasetError, KeyError):
+    """A required array, column or feature is absent."""
+
+    __str__ = Exception.__str__  # KeyError would print the message's repr
+
+
+class InvalidEpisode(DatasetError):
+    """An episode is empty, its arrays differ in length or dimension, or its actions are not finite."""
+
+
+class DatasetExists(DatasetError):
+    """The output path is taken, and nothing on disk is ever overwritten unasked."""
+
+
+class WriteFailed(OatError):
+    """The disk is full or refuses; what existed before is unchanged."""
+
+
+class TransformError(OatError):
+    """An action transform is undefined for these dimensions."""
+
+
+class InvalidOption(OatError):
+    """A value is outside what is allowed."""
+
+
+class UnknownName(OatError):
+    """A task, camera or feature by that name does not exist."""
+
+
+class SimulatorError(OatError):
+    """A simulator cannot do what was asked, such as rendering without graphics libraries."""
+
+
+class MissingExtra(OatError, ImportError):
+    """An optional dependency is not installed."""
+
+
+def unknown_name(kind: str, name: str, allowed: Iterable[str]) -> UnknownName:
+    """The error for a name that is not in `allowed`, naming the close ones (all of them when few)."""
+    options = sorted(allowed)
+    close = difflib.get_close_matches(name, options, n=3, cutoff=0.5) or [o for o in options if name and name in o][:3]
+    parts = [f"unknown {kind} {name!r}."]
+    if close:
+        parts.append(f"Did you mean {' or '.join(map(repr, close))}?")
+    if not close or len(options) <= 12:
+        shown = options if len(options) <= 60 else [*options[:60], "…"]
+        parts.append(f"Available: {', '.join(shown) or 'none'}.")
+    return UnknownName(" ".join(parts))

@@ -1,0 +1,17 @@
+"""Optional dependencies, imported when first needed; a missing one names the extra to install."""
+
+import importlib
+from types import ModuleType
+
+from oat.errors import MissingExtra
+
+
+def import_extra(module: str, extra: str) -> ModuleType:
+    """Import `module`, or say which of our extras brings it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        missing = error.name or module
+        raise MissingExtra(
+            f"this needs the Python package {missing!r}, which is not installed: pip install 'oat[{extra}]'"
+        ) from error
