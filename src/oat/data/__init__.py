@@ -1,0 +1,1 @@
+"""Stage 1 of the pipeline: demonstrations on disk → action chunks in model space."""

@@ -1,0 +1,91 @@
+"""One contiguous float32 array out of a stored column: in memory when small, memory-mapped when large.
+
+Parquet, HDF5 and zarr store columns in compressed pieces that cannot be mapped. A large column is therefore decoded
+once into a cache file (`$OAT_CACHE_DIR`, by default `~/.cache/oat`), named after the source files' paths, sizes and
+modification times, and mapped from there ever after; all processes on a machine share its pages.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oat.atomic import staged_file
+from oat.errors import CorruptDataset
+
+MAP_ABOVE_BYTES = 64 * 2**20
+"""Columns larger than this are memory-mapped instead of held in memory."""
+
+
+def cache_directory() -> Path:
+    """Where decoded columns are kept; deleting it is always safe."""
+    return Path(os.environ.get("OAT_CACHE_DIR") or Path.home() / ".cache" / "oat") / "columns"
+
+
+def load_column(
+    name: str, shape: tuple[int, ...], blocks: Callable[[], Iterable[np.ndarray]], sources: Sequence[Path]
+) -> np.ndarray:
+    """The blocks joined along their first axis as one float32 array of `shape`, read-only."""
+    if np.prod(shape, dtype=np.int64) * 4 <= MAP_ABOVE_BYTES:
+        array = np.empty(shape, np.float32)
+        _fill(name, array, blocks())
+        array.flags.writeable = False
+        return array
+    cached = cache_directory() / f"{_fingerprint(name, sources)}.npy"
+    if not cached.exists():
+        with staged_file(cached) as staging:
+            mapped = np.lib.format.open_memmap(staging, "w+", np.float32, shape)
+            _fill(name, mapped, blocks())
+            mapped.flush()
+            del mapped
+    return np.load(cached, mmap_mode="r")
+
+
+def _fill(name: str, array: np.ndarray, blocks: Iterable[np.ndarray]) -> None:
+    row = 0
+    for block in blocks:
+        if row + len(block) > len(array) or block.shape[1:] != array.shape[1:]:
+            raise CorruptDataset(f"{name}: rows of shape {block.shape} at row {row} do not fit into {array.shape}")
+        array[row : row + len(block)] = block
+        row += len(block)
+    if row != len(array):
+        raise CorruptDataset(f"{name}: found {row} of {len(array)} rows")
+
+
+def _fingerprint(name: str, sources: Sequence[Path]) -> str:
+    files = [(str(path.resolve()), *file_identity(path)[1:]) for path in sources]
+    return hashlib.sha256(json.dumps([name, files]).encode()).hexdigest()[:32]
+
+
+def file_identity(path: Path) -> tuple[int, int, int]:
+    """Changes whenever the file at `path` does, so that caches keyed by it never serve a file that was replaced."""
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+@dataclass
+class LazyColumn:
+    """A vector-valued observation key that is decoded, whole, the first time it is indexed."""
+
+    shape: tuple[int, ...]
+    load: Callable[[], np.ndarray]
+    dtype: np.dtype[Any] = np.dtype(np.float32)
+
+    @cached_property
+    def array(self) -> np.ndarray:
+        return self.load()
+
+    def __getitem__(self, frames: np.ndarray) -> np.ndarray:
+        return self.array[frames]
+
+
+def row_blocks(array: Any, rows: int = 65536) -> Iterator[np.ndarray]:
+    """Consecutive slices of an array-like, so that converting a large one never doubles its memory."""
+    for start in range(0, len(array), rows):
+        yield np.asarray(array[start : start + rows])

@@ -1,0 +1,196 @@
+"""Demonstrations in memory: one contiguous action array, episode bounds, task strings, lazy observations."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from jaxtyping import Float32, Int64
+
+from oat.errors import InvalidEpisode, InvalidOption, unknown_name
+
+STATE = "observation.state"
+"""LeRobot's name of the robot's state vector, used for every format."""
+
+IMAGES = "observation.images."
+"""LeRobot's prefix of camera images, used for every format."""
+
+_BLOCK = 1 << 18
+
+
+class Frames(Protocol):
+    """The values of one observation key for all frames, read when indexed. Every numpy array is one."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...  # (frames, *feature): (N, D) for vectors, (N, height, width, 3) for images
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...  # float32 for vectors, uint8 for images
+
+    def __getitem__(self, frames: np.ndarray, /) -> np.ndarray: ...  # any order, repeats allowed
+
+
+def is_image(frames: Frames) -> bool:
+    return len(frames.shape) == 4
+
+
+def observation_key(name: str, image: bool) -> str:
+    """The LeRobot-style key for an array that another format calls `name`."""
+    name = name.removeprefix("observation.")
+    if image:
+        return IMAGES + name.removeprefix("images.").removesuffix("_image").removesuffix("_rgb")
+    return f"observation.{name}"
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """A set of demonstrations. Episode e is the frames `starts[e]` … `ends[e] - 1`; a subset shares the arrays."""
+
+    actions: Float32[np.ndarray, "frames action_dim"]
+    """All actions, episode after episode; memory-mapped when large."""
+    starts: Int64[np.ndarray, " episodes"]
+    ends: Int64[np.ndarray, " episodes"]
+    tasks: tuple[str, ...]
+    """The distinct task strings."""
+    task_ids: Int64[np.ndarray, " episodes"]
+    """For each episode its index into `tasks`."""
+    observations: Mapping[str, Frames] = field(default_factory=dict)
+    fps: float | None = None
+    """Control frequency; None where the format does not record it."""
+    subsets: Mapping[str, Int64[np.ndarray, " members"]] = field(default_factory=dict)
+    """Named groups of episodes: HDF5 filter keys (`mask/…`), LeRobot splits."""
+    action_names: tuple[str, ...] = ()
+    source: str = "memory"
+    """Where it was read from and in which format, for messages."""
+    robot_type: str | None = None
+
+    @classmethod
+    def from_arrays(
+        cls,
+        actions: Float32[np.ndarray, "frames action_dim"],
+        lengths: Sequence[int] | Int64[np.ndarray, " episodes"],
+        episode_tasks: Sequence[str] | None = None,
+        **rest: Any,
+    ) -> "Episodes":
+        """Build from consecutive episodes of the given lengths and one task string for each."""
+        ends = np.cumsum(np.asarray(lengths, np.int64))
+        names = list(episode_tasks) if episode_tasks is not None else [""] * len(ends)
+        tasks = tuple(dict.fromkeys(names))
+        index = {task: number for number, task in enumerate(tasks)}
+        ids = np.array([index[name] for name in names], np.int64)
+        return cls(actions, ends - np.asarray(lengths, np.int64), ends, tasks, ids, **rest)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def lengths(self) -> Int64[np.ndarray, " episodes"]:
+        return self.ends - self.starts
+
+    @property
+    def num_frames(self) -> int:
+        return int(self.lengths.sum())
+
+    @property
+    def action_dim(self) -> int:
+        return self.actions.shape[1]
+
+    @property
+    def cameras(self) -> tuple[str, ...]:
+        return tuple(key for key, frames in self.observations.items() if is_image(frames))
+
+    @property
+    def vectors(self) -> tuple[str, ...]:
+        return tuple(key for key, frames in self.observations.items() if not is_image(frames))
+
+    def task(self, episode: int) -> str:
+        return self.tasks[self.task_ids[episode]]
+
+    def frames(self, episode: int) -> Int64[np.ndarray, " length"]:
+        """The frame numbers of one episode, to index `actions` or any observation key with."""
+        return np.arange(self.starts[episode], self.ends[episode])
+
+    def observation(self, key: str) -> Frames:
+        if key not in self.observations:
+            raise unknown_name(f"observation key in {self.source}", key, self.observations)
+        return self.observations[key]
+
+    def select(self, episodes: Sequence[int] | Int64[np.ndarray, " chosen"] | str) -> "Episodes":
+        """The given episodes, by number or by the name of a subset, over the same arrays."""
+        if isinstance(episodes, str):
+            if episodes not in self.subsets:
+                raise unknown_name(f"subset of {self.source}", episodes, self.subsets)
+            episodes = self.subsets[episodes]
+        chosen = np.asarray(episodes, np.int64)
+        if chosen.size and not (0 <= chosen.min() and chosen.max() < len(self)):
+            raise InvalidOption(f"{self.source}: episodes must be 0…{len(self) - 1}, got {chosen.min()}…{chosen.max()}")
+        position = {int(episode): new for new, episode in enumerate(chosen)}
+        subsets = {
+            name: np.array([position[int(m)] for m in members if int(m) in position], np.int64)
+            for name, members in self.subsets.items()
+        }
+        return replace(
+            self, starts=self.starts[chosen], ends=self.ends[chosen], task_ids=self.task_ids[chosen], subsets=subsets
+        )
+
+    def check(self) -> "Episodes":
+        """Raise `InvalidEpisode` for empty episodes, non-finite actions and observations of another length."""
+        if len(self) == 0:
+            raise InvalidEpisode(f"{self.source}: no episodes")
+        if empty := np.flatnonzero(self.lengths <= 0).tolist():
+            raise InvalidEpisode(f"{self.source}: episode {empty[0]} is empty ({len(empty)} empty episodes in all)")
+        for key, frames in self.observations.items():
+            if frames.shape[0] != len(self.actions):
+                raise InvalidEpisode(f"{self.source}: {key} has {frames.shape[0]} frames, actions {len(self.actions)}")
+        for frame in self.nonfinite_frames()[:1]:
+            episode = int(self.episode_of(np.array([frame]))[0])
+            dim = int(np.flatnonzero(~np.isfinite(self.actions[frame]))[0])
+            raise InvalidEpisode(
+                f"{self.source}: action dimension {dim} is {self.actions[frame, dim]} in episode {episode}, "
+                f"step {frame - self.starts[episode]}; remove the episode or repair it (`oat inspect` counts them)"
+            )
+        return self
+
+    def nonfinite_frames(self) -> Int64[np.ndarray, " bad"]:
+        """The frames of these episodes whose action holds a NaN or an infinity."""
+        bad = [
+            first + np.flatnonzero(~np.isfinite(self.actions[first : first + _BLOCK]).all(axis=1))
+            for first in range(0, len(self.actions), _BLOCK)  # in pieces: the array may be larger than memory
+        ]
+        frames = np.concatenate([np.empty(0, np.int64), *bad])
+        return frames[self.episode_of(frames) >= 0]
+
+    def episode_of(self, frames: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+        """The episode that each frame belongs to, or -1."""
+        order = np.argsort(self.starts, kind="stable")
+        episodes = order[np.searchsorted(self.starts[order], frames, side="right") - 1]
+        inside = (self.starts[episodes] <= frames) & (frames < self.ends[episodes])
+        return np.where(inside, episodes, -1)
+
+
+def open_dataset(path: str | Path, subset: str | None = None, check: bool = True) -> Episodes:
+    """Read demonstrations in any known format: LeRobot v3.0, robomimic/LIBERO HDF5, zarr ReplayBuffer or .npz.
+
+    `subset` selects a named group of episodes; `check=False` admits non-finite actions, for looking at a broken set.
+    """
+    from oat.data.formats import detect_format  # here, because the readers build Episodes
+
+    episodes = detect_format(Path(path))(Path(path))
+    if subset is not None:
+        episodes = episodes.select(subset)
+    return episodes.check() if check else episodes
+
+
+def parse_episode_ranges(text: str, count: int) -> Int64[np.ndarray, " chosen"]:
+    """Episode numbers from a list such as `0:50,60,70:` (Python's half-open ranges)."""
+    chosen: list[int] = []
+    for part in text.split(","):
+        try:
+            bounds = [int(b) if b.strip() else None for b in part.split(":")]
+            chosen += range(count)[slice(*bounds)] if len(bounds) > 1 else [range(count)[bounds[0] or 0]]
+        except (ValueError, TypeError, IndexError):
+            message = f"episodes must be a list like 0:50,60,70: within 0…{count - 1}, got {text!r}"
+            raise InvalidOption(message) from None
+    return np.array(chosen, np.int64)
+

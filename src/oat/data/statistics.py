@@ -1,0 +1,81 @@
+"""Statistics of columns that may not fit into memory: moments exactly, quantiles from at most a million rows."""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from oat.data.episodes import Frames
+
+QUANTILES = {"q01": 0.01, "q10": 0.10, "q50": 0.50, "q90": 0.90, "q99": 0.99}
+QUANTILE_ROWS = 1_000_000
+_CAMERA_FRAMES = 256
+
+
+class RunningStatistics:
+    """Minimum, maximum, mean, deviation and quantiles of rows that arrive in blocks."""
+
+    def __init__(self, expected_rows: int) -> None:
+        self._stride = max(1, math.ceil(expected_rows / QUANTILE_ROWS))  # quantiles are exact below QUANTILE_ROWS
+        self._sample: list[np.ndarray] = []
+        self.count = 0
+
+    def update(self, rows: np.ndarray) -> None:
+        """Take in rows (n, *shape), n ≥ 0."""
+        if len(rows) == 0:
+            return
+        values = rows.astype(np.float64)
+        mean, low, high = values.mean(0), values.min(0), values.max(0)
+        squares = np.square(values - mean).sum(0)
+        first_kept = -self.count % self._stride
+        self._sample.append(np.array(rows[first_kept :: self._stride]))
+        if self.count == 0:
+            self.mean, self._squares, self.min, self.max = mean, squares, low, high
+        else:  # Chan, Golub and LeVeque's update: no cancellation between large sums
+            shift, total = mean - self.mean, self.count + len(rows)
+            self.mean = self.mean + shift * (len(rows) / total)
+            self._squares = self._squares + squares + np.square(shift) * (self.count * len(rows) / total)
+            self.min, self.max = np.minimum(self.min, low), np.maximum(self.max, high)
+        self.count += len(rows)
+
+    @property
+    def std(self) -> np.ndarray:
+        return np.asarray(np.sqrt(self._squares / self.count))
+
+    def quantiles(self, fractions: Iterable[float]) -> np.ndarray:
+        """(fractions, *shape); one pass over the sample for all of them."""
+        sample = np.concatenate(self._sample)
+        self._sample = [sample]
+        return np.asarray(np.quantile(sample, list(fractions), axis=0))
+
+    def to_lists(self) -> dict[str, Any]:
+        """As LeRobot's stats.json stores them."""
+        values = {"min": self.min, "max": self.max, "mean": self.mean, "std": self.std}
+        values |= dict(zip(QUANTILES, self.quantiles(QUANTILES.values()), strict=True))
+        return {name: value.tolist() for name, value in values.items()} | {"count": [self.count]}
+
+
+def summarize(rows: np.ndarray) -> dict[str, list[float]]:
+    """The statistics of one short episode's vectors (T, *shape), each flattened to a list."""
+    flat = rows.reshape(len(rows), -1)
+    values = {"min": flat.min(0), "max": flat.max(0), "mean": flat.mean(0), "std": flat.std(0)}
+    return {name: value.tolist() for name, value in values.items()} | {"count": [len(rows)]}
+
+
+def vector_statistics(blocks: Iterable[np.ndarray], rows: int) -> dict[str, Any]:
+    statistics = RunningStatistics(rows)
+    for block in blocks:
+        statistics.update(block)
+    return statistics.to_lists()
+
+
+def camera_statistics(frames: Frames) -> dict[str, Any]:
+    """Per channel, in [0, 1] and shaped (3, 1, 1), from a few hundred frames spread over the set."""
+    total = frames.shape[0]
+    chosen = np.unique(np.linspace(0, total - 1, min(total, _CAMERA_FRAMES)).astype(np.int64))
+    statistics = RunningStatistics(len(chosen) * int(np.prod(frames.shape[1:3])))
+    for part in np.array_split(chosen, math.ceil(len(chosen) / 16)):
+        statistics.update(frames[part].reshape(-1, 3).astype(np.float32) / 255)
+    per_channel = {key: value for key, value in statistics.to_lists().items() if key != "count"}
+    return {key: [[[channel]] for channel in value] for key, value in per_channel.items()} | {"count": [len(chosen)]}

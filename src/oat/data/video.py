@@ -1,0 +1,121 @@
+"""Camera streams as mp4: encoding episode after episode, and decoding single frames by their time (PyAV)."""
+
+import os
+from collections.abc import Iterator
+from fractions import Fraction
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64, UInt8
+
+from oat.data.columns import file_identity
+from oat.errors import CorruptDataset
+from oat.extras import import_extra
+
+CODEC = "h264"
+_ENCODER = "libx264"
+_OPTIONS = {
+    "g": "2",  # a key frame every second frame, as LeRobot does: any frame costs at most two decodes
+    "bf": "0",  # no frames that depend on later ones
+    "crf": "18",
+    "preset": "veryfast",
+    "threads": "1",  # the callers run one process per core
+}
+
+
+def pixel_format(height: int, width: int) -> str:
+    """Halved chroma needs even sides; odd images keep full chroma."""
+    return "yuv444p" if height % 2 or width % 2 else "yuv420p"
+
+
+class VideoEncoder:
+    """One mp4 file that grows by whole episodes."""
+
+    def __init__(self, path: Path, fps: float, height: int, width: int) -> None:
+        av = import_extra("av", "formats")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path, self.fps, self.num_frames = path, fps, 0
+        self._container = av.open(str(path), "w")
+        self._stream = self._container.add_stream(_ENCODER, rate=Fraction(fps).limit_denominator(100000))
+        self._stream.height, self._stream.width = height, width
+        self._stream.pix_fmt = pixel_format(height, width)
+        self._stream.options = _OPTIONS
+        self._new_frame = av.VideoFrame.from_ndarray
+
+    @property
+    def seconds(self) -> float:
+        return self.num_frames / self.fps
+
+    @property
+    def bytes_written(self) -> int:
+        return self.path.stat().st_size
+
+    def add(self, frames: UInt8[np.ndarray, "frames height width 3"]) -> None:
+        for image in frames:
+            frame = self._new_frame(np.ascontiguousarray(image), format="rgb24")
+            frame.pts = self.num_frames
+            self._container.mux(self._stream.encode(frame))
+            self.num_frames += 1
+
+    def close(self) -> None:
+        self._container.mux(self._stream.encode())
+        self._container.close()
+
+    def abandon(self) -> None:
+        """Release the file without finishing it."""
+        self._container.close()
+
+
+class VideoDecoder:
+    """Random access into one mp4 file."""
+
+    def __init__(self, path: Path) -> None:
+        av = import_extra("av", "formats")
+        try:
+            self._container = av.open(str(path))
+            self._stream = self._container.streams.video[0]
+            self._stream.codec_context.thread_count = 1
+        except (OSError, IndexError, ValueError) as error:
+            raise CorruptDataset(f"{path}: not a readable video ({error})") from error
+        self._errors = (av.error.FFmpegError, OSError)
+        self.path = path
+        self._frames: Iterator[Any] = iter(())
+        self._time = np.inf  # of the frame decoded last
+        self._image: np.ndarray | None = None
+
+    def read(self, times: Float64[np.ndarray, " n"], fps: float) -> UInt8[np.ndarray, "n height width 3"]:
+        """The frames shown at the given times, which must not decrease."""
+        try:
+            return np.stack([self._at(time, fps) for time in times.tolist()])
+        except self._errors as error:
+            raise CorruptDataset(f"{self.path}: cannot decode the video ({error})") from error
+
+    def _at(self, time: float, fps: float) -> np.ndarray:
+        half = 0.5 / fps
+        if not self._time - half <= time <= self._time + 8 / fps:  # backwards, or so far ahead that seeking is cheaper
+            self._container.seek(int(max(time, 0) / self._stream.time_base), stream=self._stream)
+            self._frames, self._time = self._container.decode(self._stream), -np.inf
+        while self._time < time - half:
+            frame = next(self._frames, None)
+            if frame is None:
+                raise CorruptDataset(f"{self.path}: the video ends before {time:.3f} s")
+            self._time, self._image = float(frame.time), None
+            if self._time >= time - half:
+                self._image = frame.to_ndarray(format="rgb24")
+        assert self._image is not None
+        return self._image
+
+
+def open_video(path: Path) -> VideoDecoder:
+    """A decoder that stays open between reads, per process: FFmpeg's state must not cross a fork."""
+    try:
+        return _open_video(path, file_identity(path), os.getpid())
+    except FileNotFoundError as error:
+        raise CorruptDataset(f"{path}: named by the metadata, but not there") from error
+
+
+@lru_cache(maxsize=16)
+def _open_video(path: Path, identity: tuple[int, int, int], process: int) -> VideoDecoder:
+    return VideoDecoder(path)
