@@ -147,4 +147,3 @@ def _is_alive(process: int) -> bool:
     except OSError:
         return True
     return True
-

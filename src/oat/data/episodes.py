@@ -111,6 +111,12 @@ class Episodes:
         """The frame numbers of one episode, to index `actions` or any observation key with."""
         return np.arange(self.starts[episode], self.ends[episode])
 
+    def all_frames(self) -> Int64[np.ndarray, " frames"]:
+        """The frame numbers of all episodes, in their order."""
+        if len(self) == 0:
+            return np.empty(0, np.int64)
+        return np.concatenate([self.frames(episode) for episode in range(len(self))])
+
     def observation(self, key: str) -> Frames:
         if key not in self.observations:
             raise unknown_name(f"observation key in {self.source}", key, self.observations)
@@ -193,4 +199,3 @@ def parse_episode_ranges(text: str, count: int) -> Int64[np.ndarray, " chosen"]:
             message = f"episodes must be a list like 0:50,60,70: within 0…{count - 1}, got {text!r}"
             raise InvalidOption(message) from None
     return np.array(chosen, np.int64)
-

@@ -182,7 +182,5 @@ def _observations(demos: list[Demo], starts: np.ndarray, files: list[Path]) -> d
         if len(shape) == 4:
             observations[name] = ImageFrames(tuple(demos), starts, key, (frames, *shape[1:]))
         else:
-            observations[name] = LazyColumn(
-                (frames, *(shape[1:] or (1,))), lambda key=key: _column(demos, key, files)
-            )
+            observations[name] = LazyColumn((frames, *(shape[1:] or (1,))), lambda key=key: _column(demos, key, files))
     return observations

@@ -213,7 +213,9 @@ def _check_bounds(root: Path, info: dict[str, Any], starts: np.ndarray, ends: np
 def _episode_files(root: Path, template: str, episodes: pa.Table, prefix: str, **names: str) -> list[Path]:
     """For each episode the file that holds its rows (`data`) or its frames (`videos/<key>`)."""
     chunks, files = episodes[f"{prefix}/chunk_index"].to_pylist(), episodes[f"{prefix}/file_index"].to_pylist()
-    paths = {pair: root / template.format(chunk_index=pair[0], file_index=pair[1], **names) for pair in zip(chunks, files)}
+    paths = {
+        pair: root / template.format(chunk_index=pair[0], file_index=pair[1], **names) for pair in zip(chunks, files)
+    }
     return [paths[pair] for pair in zip(chunks, files)]
 
 

@@ -33,6 +33,8 @@ VIDEO_FILE_BYTES = 200 * 2**20
 DATA_PATH = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 VIDEO_PATH = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
 EPISODES_PATH = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+PROVENANCE_PATH = "meta/provenance.json"
+"""Ours, beside LeRobot's files: a list with one entry per collection or conversion that added episodes."""
 
 _GROUP_ROWS, _GROUP_BYTES = 8192, 32 * 2**20  # a row group is written when it holds this much
 _INDEX_DTYPES = dict.fromkeys(INDEX_FEATURES, "int64") | {"timestamp": "float32"}
@@ -57,6 +59,7 @@ class LeRobotWriter:
         exists: WhenExists = "refuse",
         robot_type: str | None = None,
         action_names: tuple[str, ...] = (),
+        provenance: dict[str, Any] | None = None,
     ) -> None:
         self.path, self.fps, self.cameras = Path(path), float(fps), cameras
         if not self.fps > 0:
@@ -67,6 +70,7 @@ class LeRobotWriter:
         self._first_episode = self._first_frame = 0
         self._next_file = 0
         self._robot_type, self._action_names = robot_type, action_names
+        self._provenance = [provenance] if provenance else []
         existing = self._check_target(exists)
         self._staging = StagedDirectory(self.path)
         self._root = self._staging.path
@@ -98,6 +102,7 @@ class LeRobotWriter:
         self._tasks = {task: number for number, task in enumerate(read_tasks(self.path))}
         self._first_episode, self._first_frame = int(info["total_episodes"]), int(info["total_frames"])
         self._robot_type = info.get("robot_type") or self._robot_type
+        self._provenance = read_provenance(self.path) + self._provenance
         pairs = [c for c in table.column_names if c.endswith("/file_index")]
         chunks = [c.replace("/file_index", "/chunk_index") for c in pairs]
         used = [
@@ -225,6 +230,8 @@ class LeRobotWriter:
             "video_path": VIDEO_PATH if self._videos else None,
             "features": self._features | index_features,
         }
+        if self._provenance:
+            (self._root / PROVENANCE_PATH).write_text(json.dumps(self._provenance, indent=4))
         (self._root / "meta" / "info.json").write_text(json.dumps(info, indent=4, ensure_ascii=False))
         (self._root / "meta" / "stats.json").write_text(json.dumps(_statistics(self._root), indent=4))
 
@@ -297,7 +304,12 @@ class _VideoFiles:
             self._encoder = VideoEncoder(path, self._fps, *self._shape[:2])
         begin = self._encoder.seconds
         self._encoder.add(frames)
-        place = {"chunk_index": chunk, "file_index": file, "from_timestamp": begin, "to_timestamp": self._encoder.seconds}
+        place = {
+            "chunk_index": chunk,
+            "file_index": file,
+            "from_timestamp": begin,
+            "to_timestamp": self._encoder.seconds,
+        }
         if self._encoder.bytes_written >= VIDEO_FILE_BYTES:
             self.close()
             self._file += 1
@@ -383,6 +395,12 @@ def _statistics(root: Path) -> dict[str, Any]:
         else:
             statistics[key] = vector_statistics(columns.blocks(key), columns.frames)
     return statistics
+
+
+def read_provenance(root: Path) -> list[dict[str, Any]]:
+    """How the episodes of a data set came about, where that was recorded."""
+    file = root / PROVENANCE_PATH
+    return json.loads(file.read_text()) if file.exists() else []
 
 
 def copy_episode(writer: LeRobotWriter, episodes: Episodes, number: int) -> None:

@@ -1,0 +1,129 @@
+"""The `oat` command: verb → function, nothing else."""
+
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, Literal
+
+import tyro
+from rich.console import Console
+from rich.markup import escape
+
+from oat.errors import OatError
+
+_DESCRIPTION = """Ordered action tokenization: robot action chunks to a few ordered tokens and back.
+
+Each verb explains itself: oat VERB --help. Add --debug to any of them for the traceback of an error."""
+
+
+def inspect(
+    path: tyro.conf.Positional[Path],
+    subset: str | None = None,
+    episodes: str | None = None,
+    picture: Path | None = None,
+    json: bool = False,
+) -> None:
+    """Describe a data set as a table and a picture: episodes, ranges, saturation, constants, NaNs.
+
+    Args:
+        path: LeRobot v3.0 directory, HDF5 file or directory of them, zarr ReplayBuffer, or .npz.
+        subset: Only this named group of episodes: an HDF5 filter key or a LeRobot split.
+        episodes: Only these episodes, such as 0:50,60.
+        picture: Where to write the picture (.png, .pdf or .svg); by default NAME-inspect.png in this directory.
+        json: Print JSON instead of tables.
+    """
+    from oat.report.dataset import inspect_dataset
+
+    inspect_dataset(path, subset=subset, ranges=episodes, picture=picture, as_json=json)
+
+
+def convert(
+    source: tyro.conf.Positional[Path],
+    out: tyro.conf.Positional[Path],
+    subset: str | None = None,
+    episodes: str | None = None,
+    cameras: Literal["image", "video"] = "image",
+    fps: float | None = None,
+    exists: Literal["refuse", "append", "overwrite"] = "refuse",
+) -> None:
+    """Convert a data set in any known format to LeRobotDataset v3.0.
+
+    Args:
+        source: LeRobot v3.0 directory, HDF5 file or directory of them, zarr ReplayBuffer, or .npz.
+        out: The directory to write; it appears when it is complete.
+        subset: Only this named group of episodes: an HDF5 filter key or a LeRobot split.
+        episodes: Only these episodes, such as 0:50,60.
+        cameras: image stores lossless PNG; video stores H.264, which is smaller but not exact.
+        fps: Control frequency; needed only where the source does not record it (then 10 is assumed).
+        exists: What to do when OUT exists.
+    """
+    from oat.data.convert import convert_dataset
+
+    convert_dataset(source, out, subset=subset, ranges=episodes, cameras=cameras, fps=fps, exists=exists)
+
+
+def collect(
+    simulator: tyro.conf.Positional[Literal["metaworld"]],
+    tasks: tuple[str, ...],
+    out: Path,
+    episodes: int = 50,
+    seed: int = 0,
+    noise: float = 0.0,
+    cameras: tuple[str, ...] = (),
+    image_size: int = 128,
+    camera_storage: Literal["video", "image"] = "video",
+    workers: int = os.cpu_count() or 1,
+    exists: Literal["refuse", "append", "overwrite"] = "refuse",
+) -> None:
+    """Let a simulator's expert demonstrate tasks; successful episodes become a LeRobotDataset v3.0.
+
+    The same seed gives the same data set, whatever the number of workers. After an interruption the same command
+    continues where it was.
+
+    Args:
+        simulator: Which benchmark.
+        tasks: Task names, such as box-close coffee-pull; "all" for every task the simulator has.
+        out: The directory to write; it appears when it is complete.
+        episodes: Successful episodes per task.
+        seed: Determines all initial conditions and noise.
+        noise: Standard deviation of Gaussian action noise, for diversity; the noisy actions are recorded.
+        cameras: Cameras to record, such as corner2 gripperPOV; none by default, which is much faster.
+        image_size: Height and width of camera images.
+        camera_storage: video stores H.264; image stores lossless PNG.
+        workers: Processes.
+        exists: What to do when OUT exists.
+    """
+    from oat.data.episodes import open_dataset
+    from oat.data.summary import summarize_dataset
+    from oat.interfaces import ExpertConfig
+    from oat.report.dataset import print_summary
+    from oat.sims import load_simulator
+    from oat.sims.collect import CollectConfig
+    from oat.sims.collect import collect as run_collection
+
+    loaded = load_simulator(simulator)
+    names = loaded.tasks if tasks == ("all",) else tasks
+    expert = ExpertConfig(cameras, image_size, noise)
+    run_collection(loaded, CollectConfig(names, out, episodes, seed, expert, workers, camera_storage, exists))
+    print_summary(summarize_dataset(open_dataset(out)))
+
+
+VERBS: dict[str, Any] = {"collect": collect, "inspect": inspect, "convert": convert}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run one verb; a user's mistake ends with one line and status 1, a wrong command line with status 2."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
+    try:
+        tyro.extras.subcommand_cli_from_dict(VERBS, prog="oat", description=_DESCRIPTION, args=words or ["--help"])
+    except OatError as error:
+        if debug:
+            traceback.print_exc()
+        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        Console(stderr=True).print("interrupted; nothing is half-written, the same command can be run again")
+        sys.exit(130)

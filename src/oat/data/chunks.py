@@ -1,0 +1,240 @@
+"""Demonstrations as training examples: windows by index arithmetic, shuffled streams, splits and mixtures.
+
+Every frame t of an episode starts one window: the actions t … t+H_a-1 and the observations t-H_o+1 … t. Steps past the
+episode's end repeat its last action and are marked invalid; steps before its start repeat its first frame.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from jaxtyping import Bool, Float32, Int64
+
+from oat.data.episodes import Episodes
+from oat.data.shuffle import Permutation, derive_key
+from oat.errors import InvalidOption
+
+_STREAM_BLOCK = 16384  # positions permuted at a time: many numpy calls on few elements would dominate
+_WEIGHT_UNIT = 1 << 20  # mixture weights are multiples of 2^-20, so that counting positions is exact
+
+
+@dataclass(frozen=True)
+class WindowConfig:
+    """What a training example holds."""
+
+    action_horizon: int = 32
+    """H_a: actions per chunk."""
+    obs_horizon: int = 2
+    """H_o: observations up to and including the current one."""
+    observations: tuple[str, ...] = ()
+    """Observation keys to read, such as observation.state."""
+
+    def __post_init__(self) -> None:
+        if self.action_horizon < 1 or self.obs_horizon < 1:
+            raise InvalidOption(f"horizons must be at least 1, got {self.action_horizon} and {self.obs_horizon}")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Examples side by side."""
+
+    actions: Float32[np.ndarray, "batch action_horizon action_dim"]
+    valid_mask: Bool[np.ndarray, "batch action_horizon"]
+    """False where a step lies past the episode's end and only repeats the last action."""
+    observations: Mapping[str, np.ndarray]
+    """For each key (batch, obs_horizon, …)."""
+    task_ids: Int64[np.ndarray, " batch"]
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+
+class Source(Protocol):
+    """Something that `stream` can draw from."""
+
+    tasks: tuple[str, ...]
+
+    def __len__(self) -> int: ...
+
+    def shuffle(self, positions: Int64[np.ndarray, " n"], seed: int) -> Int64[np.ndarray, " n"]:
+        """The windows at these positions of an endless stream that visits every window once per epoch."""
+        ...
+
+    def __getitem__(self, windows: Int64[np.ndarray, " n"]) -> Batch: ...
+
+
+class Windows:
+    """All windows of a set of episodes; window w is found by arithmetic, and nothing is copied until asked for."""
+
+    def __init__(self, episodes: Episodes, config: WindowConfig) -> None:
+        if len(episodes) == 0:
+            raise InvalidOption(f"{episodes.source}: no episodes to make windows of")
+        self.episodes, self.config, self.tasks = episodes, config, episodes.tasks
+        self._last = np.cumsum(episodes.lengths)  # windows up to and including each episode
+        self._observations = {key: episodes.observation(key) for key in config.observations}
+        self._past = np.arange(1 - config.obs_horizon, 1)
+        self._ahead = np.arange(config.action_horizon)
+
+    def __len__(self) -> int:
+        return int(self._last[-1])
+
+    @cached_property
+    def _whole_windows(self) -> Float32[np.ndarray, "starts step_times_dim"]:
+        """A view in which row t is the flattened window at frame t: gathering it is one contiguous copy per window."""
+        actions, horizon = self.episodes.actions, self.config.action_horizon
+        rows, dim = max(len(actions) - horizon + 1, 0), actions.shape[1]
+        if rows == 0:
+            return np.empty((0, horizon * dim), np.float32)
+        strides = (actions.strides[0], actions.strides[1])
+        return np.lib.stride_tricks.as_strided(actions, (rows, horizon * dim), strides, writeable=False)
+
+    def __getitem__(self, windows: Int64[np.ndarray, " n"]) -> Batch:
+        """The windows with these numbers, 0 … len-1."""
+        episode = np.searchsorted(self._last, windows, side="right")
+        start, end = self.episodes.starts[episode], self.episodes.ends[episode]
+        frame = end - self._last[episode] + windows
+        remaining = end - frame
+        observations = {}
+        for key, frames in self._observations.items():
+            history = np.maximum(frame[:, None] + self._past, start[:, None])
+            values = frames[history.reshape(-1)]
+            observations[key] = values.reshape(*history.shape, *values.shape[1:])
+        return Batch(
+            self._actions(frame, end),
+            remaining[:, None] > self._ahead,
+            observations,
+            self.episodes.task_ids[episode],
+        )
+
+    def _actions(
+        self, frame: Int64[np.ndarray, " n"], end: Int64[np.ndarray, " n"]
+    ) -> Float32[np.ndarray, "n action_horizon action_dim"]:
+        horizon, actions = self.config.action_horizon, self.episodes.actions
+        whole = end - frame >= horizon
+        out = np.empty((len(frame), horizon * actions.shape[1]), np.float32)
+        out[whole] = self._whole_windows[frame[whole]]
+        short = ~whole
+        steps = np.minimum(frame[short, None] + self._ahead, end[short, None] - 1)
+        out[short] = actions[steps].reshape(len(steps), -1)
+        return out.reshape(len(frame), horizon, actions.shape[1])
+
+    def shuffle(self, positions: Int64[np.ndarray, " n"], seed: int) -> Int64[np.ndarray, " n"]:
+        """The windows at these positions of an endless stream that visits every window once per epoch."""
+        epochs, inside = np.divmod(positions, len(self))
+        windows = np.empty_like(inside)
+        for epoch in np.unique(epochs):
+            mine = epochs == epoch
+            windows[mine] = Permutation(len(self), derive_key(seed, int(epoch)))(inside[mine])
+        return windows
+
+
+class Mixture:
+    """Several sources drawn in fixed proportions, each still visited evenly; any position is found in O(sources)."""
+
+    def __init__(self, sources: Sequence[Windows], weights: Sequence[float]) -> None:
+        if not sources or len(sources) != len(weights) or min(weights) <= 0:
+            raise InvalidOption(f"a mixture needs one positive weight per source, got {list(weights)}")
+        self.sources, self.weights = tuple(sources), np.asarray(weights, float) / np.sum(weights)
+        self._check_alike()
+        self.tasks = tuple(dict.fromkeys(task for source in sources for task in source.tasks))
+        self._first = np.cumsum([0, *map(len, sources)])[:-1]
+        self._task_ids = [np.array([self.tasks.index(task) for task in source.tasks]) for source in sources]
+
+    def _check_alike(self) -> None:
+        first = self.sources[0]
+        for source in self.sources[1:]:
+            ours, theirs = source.episodes, first.episodes
+            if source.config != first.config:
+                raise InvalidOption("the sources of a mixture must have equal window settings")
+            if ours.action_dim != theirs.action_dim:
+                raise InvalidOption(
+                    f"cannot mix {ours.action_dim}-D actions ({ours.source}) with {theirs.action_dim}-D ({theirs.source})"
+                )
+            for key in first.config.observations:
+                if ours.observation(key).shape[1:] != theirs.observation(key).shape[1:]:
+                    raise InvalidOption(f"cannot mix {key} of {ours.source} and {theirs.source}: their shapes differ")
+
+    def __len__(self) -> int:
+        """Positions after which every source has been visited at least once."""
+        return int(
+            max(np.ceil(len(source) / weight) for source, weight in zip(self.sources, self.weights, strict=True))
+        )
+
+    def shuffle(self, positions: Int64[np.ndarray, " n"], seed: int) -> Int64[np.ndarray, " n"]:
+        owners, ranks = self._assign(positions)
+        windows = np.empty_like(positions)
+        for number, source in enumerate(self.sources):
+            mine = owners == number
+            windows[mine] = self._first[number] + source.shuffle(ranks[mine], derive_key(seed, number))
+        return windows
+
+    def __getitem__(self, windows: Int64[np.ndarray, " n"]) -> Batch:
+        """Windows numbered through all sources, one source after the other."""
+        owners = np.searchsorted(self._first, windows, side="right") - 1
+        places = [np.flatnonzero(owners == number) for number in range(len(self.sources))]
+        parts = [
+            replace(part := source[windows[place] - first], task_ids=ids[part.task_ids])
+            for source, place, first, ids in zip(self.sources, places, self._first, self._task_ids, strict=True)
+        ]
+        back = np.argsort(np.concatenate(places), kind="stable")
+        return Batch(
+            np.concatenate([part.actions for part in parts])[back],
+            np.concatenate([part.valid_mask for part in parts])[back],
+            {key: np.concatenate([part.observations[key] for part in parts])[back] for key in parts[0].observations},
+            np.concatenate([part.task_ids for part in parts])[back],
+        )
+
+    def _assign(self, positions: Int64[np.ndarray, " n"]) -> tuple[np.ndarray, np.ndarray]:
+        """For each position its source and its rank among that source's positions.
+
+        Source s takes position p of the positions left to it when ⌊(p+1)·w⌋ > ⌊p·w⌋; its rank is then ⌊p·w⌋ and the
+        others continue with p - ⌊p·w⌋.
+        """
+        owners, ranks = np.full(len(positions), len(self.sources) - 1), positions.copy()
+        undecided, left = np.arange(len(positions)), positions
+        for number in range(len(self.sources) - 1):
+            share = round(float(self.weights[number] / self.weights[number:].sum()) * _WEIGHT_UNIT)
+            taken = left * share // _WEIGHT_UNIT
+            mine = (left + 1) * share // _WEIGHT_UNIT > taken
+            owners[undecided[mine]], ranks[undecided[mine]] = number, taken[mine]
+            undecided, left = undecided[~mine], (left - taken)[~mine]
+        ranks[undecided] = left
+        return owners, ranks
+
+
+def stream(
+    source: Source, batch_size: int, seed: int, start: int = 0, rank: int = 0, world_size: int = 1
+) -> Iterator[Batch]:
+    """Endless shuffled batches, beginning with batch number `start`; process `rank` gets its share of each.
+
+    Batch b of the whole job covers positions b·B … (b+1)·B - 1, so neither a restart nor the number of processes
+    changes what is seen.
+    """
+    if batch_size % world_size:
+        raise InvalidOption(f"a batch of {batch_size} cannot be shared by {world_size} processes")
+    share = batch_size // world_size
+    steps = max(1, _STREAM_BLOCK // share)
+    while True:
+        firsts = np.arange(start, start + steps) * batch_size + rank * share
+        positions = firsts[:, None] + np.arange(share)
+        windows = source.shuffle(positions.reshape(-1), seed).reshape(steps, share)
+        yield from (source[row] for row in windows)
+        start += steps
+
+
+def split_episodes(
+    episodes: Episodes, validation: float = 0.1, seed: int = 0
+) -> tuple[Int64[np.ndarray, " train"], Int64[np.ndarray, " validation"]]:
+    """Training and validation episodes, stratified by task: each task gives its share, rounded, and keeps at least one."""
+    if not 0 <= validation < 1:
+        raise InvalidOption(f"the validation share must be in [0, 1), got {validation}")
+    held_out: list[np.ndarray] = []
+    for task in np.unique(episodes.task_ids):
+        members = np.flatnonzero(episodes.task_ids == task)
+        count = min(max(round(len(members) * validation), 1 if validation else 0), len(members) - 1)
+        order = Permutation(len(members), derive_key(seed, int(task)))(np.arange(len(members)))
+        held_out.append(members[np.sort(order[:count])])
+    chosen = np.sort(np.concatenate(held_out)) if held_out else np.empty(0, np.int64)
+    return np.setdiff1d(np.arange(len(episodes)), chosen), chosen

@@ -1,0 +1,53 @@
+"""Any readable data set → LeRobotDataset v3.0."""
+
+from pathlib import Path
+
+from rich.console import Console
+
+from oat.data.episodes import Episodes, open_dataset, parse_episode_ranges
+from oat.data.lerobot_writer import CameraStorage, LeRobotWriter, WhenExists, copy_episode
+from oat.errors import InvalidOption
+from oat.progress import progress_bar
+
+ASSUMED_FPS = 10.0
+
+
+def convert_dataset(
+    source: Path,
+    out: Path,
+    *,
+    subset: str | None = None,
+    ranges: str | None = None,
+    cameras: CameraStorage = "image",
+    fps: float | None = None,
+    exists: WhenExists = "refuse",
+) -> None:
+    """Read `source` in whatever format it is and write its episodes to `out`."""
+    if source.absolute() == out.absolute():
+        raise InvalidOption(f"{out}: source and output are the same directory")
+    episodes = open_dataset(source, subset)
+    if ranges is not None:
+        episodes = episodes.select(parse_episode_ranges(ranges, len(episodes)))
+    writer = LeRobotWriter(
+        out,
+        fps or episodes.fps or _assume_fps(episodes),
+        cameras=cameras,
+        exists=exists,
+        robot_type=episodes.robot_type,
+        action_names=episodes.action_names,
+        provenance={"converted_from": episodes.source, "episodes": len(episodes)},
+    )
+    with writer, progress_bar("converting", len(episodes)) as progress:
+        for number in range(len(episodes)):
+            copy_episode(writer, episodes, number)
+            progress.advance()
+    Console().print(f"wrote {len(episodes)} episodes, {episodes.num_frames} frames to {out}", highlight=False)
+
+
+def _assume_fps(episodes: Episodes) -> float:
+    Console(stderr=True, soft_wrap=True).print(
+        f"note: {episodes.source} does not record its control frequency; assuming {ASSUMED_FPS:g} (--fps to change)",
+        highlight=False,
+        markup=False,
+    )
+    return ASSUMED_FPS

@@ -1,0 +1,104 @@
+"""Per-dimension affine maps to model space and back, fitted on training episodes only."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from oat.data.chunks import Windows
+from oat.data.episodes import Episodes
+from oat.data.statistics import RunningStatistics
+from oat.data.transforms import ActionTransform, Identity
+from oat.errors import InvalidOption
+
+Normalization = Literal["min_max", "quantile", "mean_std"]
+NORMALIZATIONS = ("min_max", "quantile", "mean_std")
+
+_BLOCK = 4096
+_CONSTANT = 8 * float(np.finfo(np.float32).eps)  # a spread this small against the values is rounding, not motion
+
+
+class Normalizer(nn.Module):
+    """y = clamp((x - center) / spread), x = y · spread + center.
+
+    A dimension that never moves has spread 0: it maps to 0 and back to its constant. The numbers are buffers, so every
+    checkpoint that contains the module contains them.
+    """
+
+    center: Tensor
+    spread: Tensor
+    gain: Tensor
+    limit: Tensor
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.register_buffer("center", torch.zeros(dim))
+        self.register_buffer("spread", torch.ones(dim))
+        self.register_buffer("gain", torch.ones(dim))  # 1 / spread, or 0 for a constant dimension
+        self.register_buffer("limit", torch.tensor(torch.inf))  # of |y|
+
+    @classmethod
+    def from_range(cls, low: np.ndarray, high: np.ndarray, limit: float = float("inf")) -> "Normalizer":
+        """Map [low, high] to [-1, 1] in each dimension."""
+        normalizer = cls(len(low))
+        center, spread = (low + high) / 2, (high - low) / 2
+        spread = np.where(spread <= _CONSTANT * np.maximum(np.abs(low), np.abs(high)), 0.0, spread)
+        gain = np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > 0)
+        for name, value in {"center": center, "spread": spread, "gain": gain, "limit": np.asarray(limit)}.items():
+            getattr(normalizer, name).copy_(torch.from_numpy(np.asarray(value, np.float64)))
+        return normalizer
+
+    @classmethod
+    def from_statistics(cls, statistics: RunningStatistics, kind: Normalization = "min_max") -> "Normalizer":
+        """min_max: the whole range to [-1, 1]; quantile: the 1 %–99 % range, clipped; mean_std: zero mean, unit deviation."""
+        if kind == "min_max":
+            return cls.from_range(statistics.min, statistics.max)
+        if kind == "quantile":
+            low, high = statistics.quantiles((0.01, 0.99))
+            return cls.from_range(low, high, limit=1.0)
+        if kind == "mean_std":
+            return cls.from_range(statistics.mean - statistics.std, statistics.mean + statistics.std)
+        raise InvalidOption(f"normalization must be one of {', '.join(NORMALIZATIONS)}, got {kind!r}")
+
+    def normalize(self, values: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n dim"]:
+        return ((values - self.center) * self.gain).clamp(-self.limit, self.limit)
+
+    def denormalize(self, values: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n dim"]:
+        return values * self.spread + self.center
+
+
+def action_statistics(windows: Windows, transform: ActionTransform | None = None) -> RunningStatistics:
+    """Statistics of transformed actions over every valid step of every window: what a model will see."""
+    transform = transform or Identity()
+    horizon, key = windows.config.action_horizon, transform.state_key
+    state_dim = None if key is None else int(windows.episodes.observation(key).shape[1])
+    transform.output_dim(windows.episodes.action_dim, state_dim)
+    statistics = RunningStatistics(len(windows) * horizon)
+    for actions, state, valid in _transform_inputs(windows, key):
+        transform.check_values(actions, state)
+        statistics.update(transform.forward(actions, state)[valid].numpy())
+    return statistics
+
+
+def _transform_inputs(windows: Windows, state_key: str | None) -> Iterator[tuple[Tensor, Tensor | None, Tensor]]:
+    for first in range(0, len(windows), _BLOCK):
+        batch = windows[np.arange(first, min(first + _BLOCK, len(windows)))]
+        state = None
+        if state_key is not None:
+            if state_key not in batch.observations:
+                raise InvalidOption(f"the windows must read {state_key!r}, which the action transform refers to")
+            state = torch.from_numpy(batch.observations[state_key][:, -1])
+        yield torch.from_numpy(batch.actions), state, torch.from_numpy(batch.valid_mask)
+
+
+def observation_statistics(episodes: Episodes, key: str) -> RunningStatistics:
+    """Statistics of one observation vector over all frames of the given episodes."""
+    column = episodes.observation(key)
+    statistics = RunningStatistics(episodes.num_frames)
+    frames = episodes.all_frames()
+    for first in range(0, len(frames), _BLOCK):
+        statistics.update(column[frames[first : first + _BLOCK]])
+    return statistics

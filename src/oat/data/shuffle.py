@@ -1,0 +1,59 @@
+"""Random orders without a table: a keyed permutation of 0 … n-1 that maps any position in O(1).
+
+A Feistel network permutes the numbers (l, r) with l < a, r < b, where a·b is just above n; the few positions that land
+on n or above are mapped again until they land below (cycle walking), which keeps it a permutation. Nothing of the
+set's size is stored, and a stream of batches resumes at any step.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int64, UInt64
+
+_ROUNDS = 6
+_GOLDEN = 0x9E3779B97F4A7C15
+_MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
+def hash64(values: UInt64[np.ndarray, "*n"]) -> UInt64[np.ndarray, "*n"]:
+    """Mix the bits of each value (the splitmix64 finaliser, wrapping around 2^64)."""
+    values = (values ^ (values >> np.uint64(30))) * _MIX_1
+    values = (values ^ (values >> np.uint64(27))) * _MIX_2
+    return values ^ (values >> np.uint64(31))
+
+
+def derive_key(*parts: int) -> int:
+    """One 64-bit key out of several numbers, such as (seed, epoch)."""
+    key = np.array([_GOLDEN], np.uint64)
+    for part in parts:
+        key = hash64(key + np.uint64(part % 2**64))
+    return int(key[0])
+
+
+@dataclass(frozen=True)
+class Permutation:
+    """A pseudo-random permutation of 0 … size-1, chosen by the key."""
+
+    size: int
+    key: int
+
+    def __call__(self, positions: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+        """Where each position goes; positions must lie in 0 … size-1."""
+        values = self._feistel(positions.astype(np.uint64))
+        while (outside := np.flatnonzero(values >= np.uint64(self.size))).size:
+            values[outside] = self._feistel(values[outside])
+        return values.astype(np.int64)
+
+    def _feistel(self, values: UInt64[np.ndarray, " n"]) -> UInt64[np.ndarray, " n"]:
+        """Add a hash of one half to the other, in turn: each such step is a bijection."""
+        rows = np.uint64(max(1, math.isqrt(self.size)))
+        columns = np.uint64(-(-self.size // int(rows)))
+        left, right = np.divmod(values, columns)
+        for step in range(0, _ROUNDS, 2):
+            left = (left + hash64(right + self._round_key(step)) % rows) % rows
+            right = (right + hash64(left + self._round_key(step + 1)) % columns) % columns
+        return left * columns + right
+
+    def _round_key(self, step: int) -> np.uint64:
+        return np.uint64((self.key + (step + 1) * _GOLDEN) % 2**64)

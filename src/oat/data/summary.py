@@ -1,0 +1,105 @@
+"""What a person wants to know of a data set before using it."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from oat.data.episodes import Episodes
+from oat.data.statistics import RunningStatistics
+
+_BLOCK = 1 << 16
+_BINS = 48
+
+
+@dataclass(frozen=True)
+class DimensionSummary:
+    """One action dimension over all finite values."""
+
+    name: str
+    min: float
+    q01: float
+    mean: float
+    std: float
+    q99: float
+    max: float
+    saturated: float
+    """Share of values that lie exactly on the smallest or largest one; 0 for a constant dimension."""
+    constant: bool
+    nonfinite: int
+    histogram: tuple[int, ...]
+    """Counts in equal bins from min to max."""
+
+
+@dataclass(frozen=True)
+class DatasetSummary:
+    """Counts, dimensions and lengths."""
+
+    source: str
+    episodes: int
+    frames: int
+    fps: float | None
+    tasks: dict[str, int]
+    """Episodes per task."""
+    dimensions: tuple[DimensionSummary, ...]
+    observations: dict[str, tuple[int, ...]]
+    """Shape of one frame of each observation key."""
+    subsets: dict[str, int]
+    lengths: dict[str, tuple[int, ...]]
+    """Episode lengths for each task."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def summarize_dataset(episodes: Episodes) -> DatasetSummary:
+    """Everything from two passes over the actions."""
+    names = np.asarray([episodes.tasks[task] for task in episodes.task_ids])
+    used = [task for task in episodes.tasks if (names == task).any()]
+    return DatasetSummary(
+        source=episodes.source,
+        episodes=len(episodes),
+        frames=episodes.num_frames,
+        fps=episodes.fps,
+        tasks={task: int((names == task).sum()) for task in used},
+        dimensions=_dimensions(episodes),
+        observations={key: tuple(map(int, frames.shape[1:])) for key, frames in episodes.observations.items()},
+        subsets={name: len(members) for name, members in episodes.subsets.items()},
+        lengths={task: tuple(int(n) for n in episodes.lengths[names == task]) for task in used},
+    )
+
+
+def _dimensions(episodes: Episodes) -> tuple[DimensionSummary, ...]:
+    frames = episodes.all_frames()
+    statistics, nonfinite = RunningStatistics(len(frames)), np.zeros(episodes.action_dim, np.int64)
+    blocks = [frames[first : first + _BLOCK] for first in range(0, len(frames), _BLOCK)]
+    for block in blocks:
+        bad = ~np.isfinite(actions := episodes.actions[block])
+        nonfinite += bad.sum(0)
+        statistics.update(actions[~bad.any(axis=1)])
+    if statistics.count == 0:
+        return ()
+    low, high = statistics.min, statistics.max
+    extreme, histograms = np.zeros(episodes.action_dim, np.int64), np.zeros((episodes.action_dim, _BINS), np.int64)
+    for block in blocks:
+        actions = episodes.actions[block]
+        extreme += ((actions == low) | (actions == high)).sum(0)
+        for dim in range(episodes.action_dim):
+            histograms[dim] += np.histogram(actions[:, dim], _BINS, (low[dim], high[dim]))[0]
+    q01, q99 = statistics.quantiles((0.01, 0.99))
+    return tuple(
+        DimensionSummary(
+            name=episodes.action_names[dim] if episodes.action_names else str(dim),
+            min=float(low[dim]),
+            q01=float(q01[dim]),
+            mean=float(statistics.mean[dim]),
+            std=float(statistics.std[dim]),
+            q99=float(q99[dim]),
+            max=float(high[dim]),
+            saturated=float(extreme[dim] / statistics.count) if high[dim] > low[dim] else 0.0,
+            constant=bool(high[dim] == low[dim]),
+            nonfinite=int(nonfinite[dim]),
+            histogram=tuple(histograms[dim].tolist()),
+        )
+        for dim in range(episodes.action_dim)
+    )

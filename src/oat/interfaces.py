@@ -1,0 +1,60 @@
+"""The shapes that the rooms of this house agree on; read this file first.
+
+Data (`oat.data`), models and simulators never import each other's implementations: they meet in these types.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from jaxtyping import Float32
+
+
+@dataclass(frozen=True)
+class Demonstration:
+    """One attempt of an expert: observation t is what it saw before it took action t."""
+
+    actions: Float32[np.ndarray, "steps action_dim"]
+    observations: Mapping[str, np.ndarray]
+    """For each key (steps, …): float32 vectors, uint8 images (steps, height, width, 3)."""
+    success: bool
+
+
+@dataclass(frozen=True)
+class ExpertConfig:
+    """How demonstrations are made; equal configurations and seeds give equal demonstrations."""
+
+    cameras: tuple[str, ...] = ()
+    """Cameras to record; none by default, which is much faster."""
+    image_size: int = 128
+    """Height and width of camera images."""
+    noise: float = 0.0
+    """Standard deviation of Gaussian noise added to the expert's actions; the noisy action is executed and recorded."""
+
+
+class Expert(Protocol):
+    """A demonstrator of one task, living in one process."""
+
+    def demonstrate(self, seed: int) -> Demonstration:
+        """One attempt from the initial condition that the seed determines."""
+        ...
+
+
+class Simulator(Protocol):
+    """A benchmark: its tasks, and experts for them."""
+
+    name: str
+    robot_type: str
+    fps: float
+    action_names: tuple[str, ...]
+    expert_kind: str
+    """What demonstrates: "scripted" or "human"; it is recorded in every data set."""
+
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def tasks(self) -> tuple[str, ...]: ...
+
+    def expert(self, task: str, config: ExpertConfig) -> Expert: ...

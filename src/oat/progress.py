@@ -1,0 +1,37 @@
+"""One progress bar for everything a person waits for."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A running bar."""
+
+    _bar: RichProgress
+    _task: int
+
+    def advance(self, steps: int = 1, note: str = "") -> None:
+        """Move on, and show a short remark such as a rate."""
+        self._bar.update(self._task, advance=steps, note=note)  # type: ignore[arg-type]
+
+
+@contextmanager
+def progress_bar(description: str, total: int, completed: int = 0) -> Iterator[Progress]:
+    """A bar on standard error with time left; in a log file only its last state appears."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with RichProgress(*columns, console=Console(stderr=True)) as bar:
+        yield Progress(bar, bar.add_task(description, total=total, completed=completed, note=""))

@@ -1,0 +1,1 @@
+"""Stage 5 of the pipeline: what a person looks at — tables, figures, pages."""

@@ -1,0 +1,185 @@
+"""`oat inspect` for data sets: tables for the terminal, JSON for programs, one picture."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from oat.atomic import staged_file
+from oat.data.episodes import Episodes, open_dataset, parse_episode_ranges
+from oat.data.summary import DatasetSummary, DimensionSummary, summarize_dataset
+from oat.errors import InvalidOption
+from oat.extras import import_extra
+
+_PICTURE_SUFFIXES = {".png", ".pdf", ".svg"}
+_FILM_FRAMES = 8
+_SHOWN_TASKS = 12
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def inspect_dataset(
+    path: Path,
+    *,
+    subset: str | None = None,
+    ranges: str | None = None,
+    picture: Path | None = None,
+    as_json: bool = False,
+) -> None:
+    """Print what is in a data set and draw it; NaNs are counted here, not refused."""
+    picture = picture or Path(f"{path.resolve().name.split('.')[0]}-inspect.png")
+    if picture.suffix not in _PICTURE_SUFFIXES:
+        raise InvalidOption(f"the picture must end in {', '.join(sorted(_PICTURE_SUFFIXES))}, got {picture}")
+    episodes = open_dataset(path, subset, check=False)
+    if ranges is not None:
+        episodes = episodes.select(parse_episode_ranges(ranges, len(episodes)))
+    summary = summarize_dataset(episodes)
+    if as_json:
+        Console(soft_wrap=True).print(json.dumps(summary.to_json()), markup=False, highlight=False)
+    else:
+        print_summary(summary)
+    draw_summary(summary, episodes, picture)
+    Console(stderr=as_json).print(f"picture: {picture}", highlight=False)
+
+
+def print_summary(summary: DatasetSummary) -> None:
+    """Counts, then a row for each action dimension, then lengths and observations."""
+    console = Console()
+    fps = f"{summary.fps:g}" if summary.fps else "not recorded"
+    console.print(f"[bold]{summary.source}[/]", highlight=False)
+    console.print(f"{summary.episodes} episodes · {summary.frames} frames · fps {fps}", highlight=False)
+    console.print(_task_table(summary))
+    console.print(_dimension_table(summary.dimensions))
+    if summary.observations:
+        console.print(_observation_table(summary))
+    for warning in _warnings(summary):
+        console.print(f"[yellow]warning:[/] {warning}", highlight=False)
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number == 0 else "right")
+    return table
+
+
+def _task_table(summary: DatasetSummary) -> Table:
+    table = _table("tasks", "task", "episodes", "frames", "shortest", "median", "longest", "lengths")
+    for task, lengths in list(summary.lengths.items())[:_SHOWN_TASKS]:
+        table.add_row(task, *_length_cells(lengths), _bars(lengths))
+    if len(summary.lengths) > _SHOWN_TASKS:
+        table.add_row(f"… {len(summary.lengths) - _SHOWN_TASKS} more")
+    if len(summary.lengths) > 1:
+        every = tuple(length for lengths in summary.lengths.values() for length in lengths)
+        table.add_row("[bold]all", *_length_cells(every), _bars(every))
+    return table
+
+
+def _length_cells(lengths: tuple[int, ...]) -> tuple[str, ...]:
+    shortest, median, longest = np.quantile(lengths, (0, 0.5, 1))
+    return (str(len(lengths)), str(sum(lengths)), f"{shortest:.0f}", f"{median:.0f}", f"{longest:.0f}")
+
+
+def _bars(lengths: tuple[int, ...]) -> str:
+    """The histogram of lengths as text, from the shortest to the longest."""
+    counts, _ = np.histogram(lengths, 10)
+    heights = np.ceil(counts / max(counts.max(), 1) * (len(_BARS) - 1)).astype(int)
+    return "".join(_BARS[height] if count else " " for height, count in zip(heights, counts, strict=True))
+
+
+def _dimension_table(dimensions: tuple[DimensionSummary, ...]) -> Table:
+    table = _table("actions", "dim", "min", "1 %", "mean", "std", "99 %", "max", "saturated", "NaN/inf", "")
+    for d in dimensions:
+        numbers = [f"{value:.4g}" for value in (d.min, d.q01, d.mean, d.std, d.q99, d.max)]
+        table.add_row(d.name, *numbers, f"{d.saturated:.1%}", str(d.nonfinite), "constant" if d.constant else "")
+    return table
+
+
+def _observation_table(summary: DatasetSummary) -> Table:
+    table = _table("observations", "key", "shape")
+    for key, shape in summary.observations.items():
+        table.add_row(key, " × ".join(map(str, shape)))
+    return table
+
+
+def _warnings(summary: DatasetSummary) -> list[str]:
+    warnings = []
+    if bad := sum(d.nonfinite for d in summary.dimensions):
+        warnings.append(f"{bad} action values are NaN or infinite; such a set cannot be trained on")
+    if empty := sum(length == 0 for lengths in summary.lengths.values() for length in lengths):
+        warnings.append(f"{empty} episodes are empty")
+    if not summary.dimensions:
+        warnings.append("no frame has finite actions")
+    return warnings
+
+
+def draw_summary(summary: DatasetSummary, episodes: Episodes, picture: Path) -> None:
+    """Lengths, value distributions, one episode's actions and, where there are cameras, its frames."""
+    matplotlib = import_extra("matplotlib", "report")
+    matplotlib.use("Agg")
+    figure_module = import_extra("matplotlib.figure", "report")
+    cameras = episodes.cameras
+    figure = figure_module.Figure(figsize=(12, 6.5 + 1.7 * len(cameras)), layout="constrained")
+    grid = figure.add_gridspec(2 + len(cameras), 2, height_ratios=[1.15, 1, *([0.55] * len(cameras))])
+    figure.suptitle(f"{summary.source}\n{summary.episodes} episodes · {summary.frames} frames", fontsize=10)
+    shown = _typical_episode(episodes)
+    _draw_lengths(figure.add_subplot(grid[0, 0]), summary)
+    _draw_distributions(figure.add_subplot(grid[0, 1]), summary)
+    _draw_actions(figure.add_subplot(grid[1, :]), summary, episodes, shown)
+    for row, camera in enumerate(cameras):
+        _draw_film(figure.add_subplot(grid[2 + row, :]), episodes, camera, shown)
+    with staged_file(picture) as staging:
+        figure.savefig(staging, dpi=120)
+
+
+def _typical_episode(episodes: Episodes) -> int:
+    return int(np.argmin(np.abs(episodes.lengths - np.median(episodes.lengths))))
+
+
+def _draw_lengths(axes: Any, summary: DatasetSummary) -> None:
+    groups = summary.lengths
+    if len(groups) > _SHOWN_TASKS:
+        groups = {f"{len(groups)} tasks": tuple(length for lengths in groups.values() for length in lengths)}
+    axes.hist(list(groups.values()), bins=30, stacked=True, label=list(groups))
+    axes.set(title="episode lengths", xlabel="steps", ylabel="episodes")
+    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.legend(fontsize=7)
+
+
+def _draw_distributions(axes: Any, summary: DatasetSummary) -> None:
+    """One row per dimension: its histogram between its own minimum and maximum, which are written beside it."""
+    names = [d.name for d in summary.dimensions]
+    for dim, d in enumerate(summary.dimensions):
+        row = len(names) - 1 - dim
+        counts = np.asarray(d.histogram, float)
+        heights = 0.85 * np.sqrt(
+            counts / max(counts.max(), 1)
+        )  # the root keeps rare values visible beside saturated ones
+        edges = np.linspace(0, 1, len(counts) + 1)
+        axes.stairs(row + heights, edges, baseline=row, fill=True, color=f"C{dim % 10}")
+        axes.text(-0.015, row + 0.25, f"{d.min:.3g}", ha="right", fontsize=7, color="gray")
+        axes.text(1.015, row + 0.25, f"{d.max:.3g}", ha="left", fontsize=7, color="gray")
+    axes.set(title="action values, minimum to maximum (root scale)", xlim=(-0.12, 1.12), xticks=[])
+    axes.set(ylim=(-0.15, max(len(names), 1)))
+    axes.set_yticks([row + 0.3 for row in range(len(names))], names[::-1])
+
+
+def _draw_actions(axes: Any, summary: DatasetSummary, episodes: Episodes, shown: int) -> None:
+    actions = episodes.actions[episodes.frames(shown)]
+    for dim, d in enumerate(summary.dimensions):
+        axes.plot(actions[:, dim], linewidth=1.2, label=d.name, color=f"C{dim % 10}")
+    axes.set(
+        title=f"actions of episode {shown} ({episodes.task(shown)})", xlabel="step", xlim=(0, max(len(actions) - 1, 1))
+    )
+    axes.legend(fontsize=7, ncols=min(8, max(1, len(summary.dimensions))), loc="upper right")
+
+
+def _draw_film(axes: Any, episodes: Episodes, camera: str, shown: int) -> None:
+    frames = episodes.frames(shown)
+    chosen = frames[np.linspace(0, len(frames) - 1, min(_FILM_FRAMES, len(frames))).astype(int)]
+    axes.imshow(np.concatenate(list(episodes.observation(camera)[chosen]), axis=1))
+    axes.set_title(f"{camera}, steps {', '.join(str(f - frames[0]) for f in chosen)}", fontsize=9)
+    axes.set_axis_off()

@@ -1,0 +1,22 @@
+"""Stage 4 of the pipeline: the benchmarks, one per file; each brings its tasks and its demonstrators."""
+
+from collections.abc import Callable
+
+from oat.errors import unknown_name
+from oat.interfaces import Simulator
+
+
+def _metaworld() -> Simulator:
+    from oat.sims.metaworld import MetaWorld
+
+    return MetaWorld()
+
+
+SIMULATORS: dict[str, Callable[[], Simulator]] = {"metaworld": _metaworld}
+
+
+def load_simulator(name: str) -> Simulator:
+    """The simulator by that name; its packages are imported only now."""
+    if name not in SIMULATORS:
+        raise unknown_name("simulator", name, SIMULATORS)
+    return SIMULATORS[name]()

@@ -1,0 +1,261 @@
+"""Collecting demonstrations: experts in worker processes, only successes kept, resumable at any moment.
+
+Attempt i at a task is a function of (seed, task, i). The episodes kept are the first successful attempts, so the data
+set does not depend on the number of workers or on interruptions. Every finished attempt is saved beside the output
+(`.<name>.collecting`) until the data set is complete; running the same command again continues from there.
+"""
+
+import hashlib
+import json
+import multiprocessing
+import multiprocessing.connection
+import os
+import shutil
+import signal
+import threading
+import time
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oat.atomic import staged_file
+from oat.data.lerobot_writer import CameraStorage, LeRobotWriter, WhenExists, read_provenance
+from oat.data.shuffle import derive_key
+from oat.errors import DatasetExists, InvalidOption, SimulatorError, unknown_name
+from oat.interfaces import Demonstration, Expert, ExpertConfig, Simulator
+from oat.progress import progress_bar
+from oat.sims import load_simulator
+
+_ATTEMPTS_PER_EPISODE, _MORE_ATTEMPTS = 4, 20  # an expert that needs more than this is broken, not unlucky
+
+
+@dataclass(frozen=True)
+class CollectConfig:
+    """What to collect, and where to."""
+
+    tasks: tuple[str, ...]
+    out: Path
+    episodes: int = 50
+    seed: int = 0
+    expert: ExpertConfig = field(default_factory=ExpertConfig)
+    workers: int = 1
+    camera_storage: CameraStorage = "video"
+    exists: WhenExists = "refuse"
+
+    def __post_init__(self) -> None:
+        if self.episodes < 1 or self.workers < 1:
+            raise InvalidOption(f"episodes and workers must be at least 1, got {self.episodes} and {self.workers}")
+        if self.expert.noise < 0 or self.expert.image_size < 16:
+            raise InvalidOption("noise must not be negative and images be at least 16 pixels wide")
+        if len(set(self.tasks)) != len(self.tasks) or not self.tasks:
+            raise InvalidOption(f"tasks must be distinct and at least one, got {', '.join(self.tasks)}")
+
+
+def attempt_seed(seed: int, task: str, attempt: int) -> int:
+    """The seed of one attempt: tasks and data sets never share initial conditions by accident."""
+    name = int.from_bytes(hashlib.sha256(task.encode()).digest()[:8], "little")
+    return derive_key(seed, name, attempt) % 2**31  # the simulators take 31 bits
+
+
+@dataclass(frozen=True)
+class AttemptStore:
+    """Finished attempts on disk: a file of arrays for a success, an empty one for a failure."""
+
+    folder: Path
+
+    def path(self, task: str, attempt: int, success: bool) -> Path:
+        return self.folder / task / f"{attempt:06d}.{'npz' if success else 'failed'}"
+
+    def save(self, task: str, attempt: int, demonstration: Demonstration) -> None:
+        with staged_file(self.path(task, attempt, demonstration.success)) as staging:
+            if demonstration.success:
+                with staging.open("wb") as file:
+                    np.savez(file, action=demonstration.actions, **demonstration.observations)
+            else:
+                staging.touch()
+
+    def load(self, task: str, attempt: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        with np.load(self.path(task, attempt, True)) as arrays:
+            observations = {key: arrays[key] for key in arrays.files if key != "action"}
+            return arrays["action"], observations
+
+    def outcomes(self, task: str) -> dict[int, bool]:
+        """Which attempts are finished, and whether they succeeded."""
+        files = (self.folder / task).glob("[0-9]*.*")
+        return {int(file.stem): file.suffix == ".npz" for file in files}
+
+
+@lru_cache(maxsize=4)
+def _expert(simulator: str, task: str, config: ExpertConfig) -> Expert:
+    """Built once per worker and task."""
+    return load_simulator(simulator).expert(task, config)
+
+
+def run_attempt(
+    simulator: str, task: str, attempt: int, config: CollectConfig, store: AttemptStore
+) -> tuple[bool, int]:
+    """One attempt, in a worker process: whether it succeeded, and its length."""
+    demonstration = _expert(simulator, task, config.expert).demonstrate(attempt_seed(config.seed, task, attempt))
+    store.save(task, attempt, demonstration)
+    return demonstration.success, len(demonstration.actions)
+
+
+def collect(simulator: Simulator, config: CollectConfig) -> None:
+    """Collect `config.episodes` successful episodes of each task into a LeRobotDataset v3.0."""
+    for task in config.tasks:
+        if task not in simulator.tasks:
+            raise unknown_name(f"{simulator.name} task", task, simulator.tasks)
+    out = config.out.absolute()
+    if out.exists() and config.exists == "refuse":
+        raise DatasetExists(f"{out} exists; choose another --out, or --exists append or --exists overwrite")
+    if out.exists() and config.exists == "append":
+        _refuse_repeated_seed(out, config)
+    store = AttemptStore(out.with_name(f".{out.name}.collecting"))
+    _check_recipe(store, simulator, config)
+    schedule = Schedule(config, {task: store.outcomes(task) for task in config.tasks})
+    _run_attempts(simulator.name, schedule, store)
+    _assemble(simulator, schedule, store)
+    shutil.rmtree(store.folder)
+
+
+@dataclass
+class Schedule:
+    """Which attempts to run: gaps an interruption left first, then new ones, never more than could be needed."""
+
+    config: CollectConfig
+    outcomes: dict[str, dict[int, bool]]
+    running: set[tuple[str, int]] = field(default_factory=set)
+
+    def kept(self, task: str) -> list[int]:
+        """The first successful attempts, as many as episodes were asked for."""
+        return sorted(attempt for attempt, success in self.outcomes[task].items() if success)[: self.config.episodes]
+
+    def next_attempt(self) -> tuple[str, int] | None:
+        """The attempt to start now, or None while enough are running or done."""
+        for task in self.config.tasks:
+            mine = {attempt for name, attempt in self.running if name == task}
+            known = self.outcomes[task].keys() | mine
+            free = next(attempt for attempt in range(len(known) + 1) if attempt not in known)
+            is_gap = free < max(self.outcomes[task], default=0)
+            if is_gap or len(self.kept(task)) + len(mine) < self.config.episodes:
+                self._check_limit(task, free)
+                self.running.add((task, free))
+                return task, free
+        return None
+
+    def _check_limit(self, task: str, attempts: int) -> None:
+        if attempts >= _ATTEMPTS_PER_EPISODE * self.config.episodes + _MORE_ATTEMPTS:
+            raise SimulatorError(
+                f"the expert for {task!r} succeeded in only {len(self.kept(task))} of {attempts} attempts"
+                f"{' (less --noise may help)' if self.config.expert.noise else ''}"
+            )
+
+    def finished(self, task: str, attempt: int, success: bool) -> None:
+        self.running.remove((task, attempt))
+        self.outcomes[task][attempt] = success
+
+
+def _run_attempts(simulator: str, schedule: Schedule, store: AttemptStore) -> None:
+    """Keep the workers busy until every task has its episodes."""
+    config, steps, begin = schedule.config, 0, time.perf_counter()
+    done = sum(len(schedule.kept(task)) for task in config.tasks)
+    futures: dict[Future[tuple[bool, int]], tuple[str, int]] = {}
+    spawn = multiprocessing.get_context("spawn")  # a fork would carry over graphics contexts and file handles
+    with (
+        progress_bar("collecting", len(config.tasks) * config.episodes, done) as progress,
+        ProcessPoolExecutor(config.workers, spawn, _start_worker) as pool,
+    ):
+        try:
+            while True:
+                while len(futures) < 2 * config.workers and (attempt := schedule.next_attempt()):
+                    futures[pool.submit(run_attempt, simulator, *attempt, config, store)] = attempt
+                if not futures:
+                    return
+                for future in wait(futures, return_when=FIRST_COMPLETED).done:
+                    (task, number), (success, length) = futures.pop(future), future.result()
+                    schedule.finished(task, number, success)
+                    steps += length
+                    total = sum(len(schedule.kept(task)) for task in config.tasks)
+                    rate = f"{task} · {steps / (time.perf_counter() - begin):.0f} steps/s"
+                    progress.advance(total - done, rate)
+                    done = total
+        except BrokenProcessPool as error:
+            raise SimulatorError(
+                "a worker process died (out of memory?); finished attempts are kept, run the same command to continue"
+            ) from error
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _start_worker() -> None:
+    """Leave Ctrl-C to the parent, and never outlive it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def exit_with_parent() -> None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=exit_with_parent, daemon=True).start()
+
+
+def _assemble(simulator: Simulator, schedule: Schedule, store: AttemptStore) -> None:
+    """Write the kept attempts, task after task, as one data set."""
+    config = schedule.config
+    writer = LeRobotWriter(
+        config.out,
+        simulator.fps,
+        cameras=config.camera_storage,
+        exists=config.exists,
+        robot_type=simulator.robot_type,
+        action_names=simulator.action_names,
+        provenance=_provenance(simulator, schedule),
+    )
+    episodes = [(task, attempt) for task in config.tasks for attempt in schedule.kept(task)]
+    with progress_bar("writing", len(episodes)) as progress, writer:
+        for task, attempt in episodes:
+            writer.add_episode(task, *store.load(task, attempt))
+            progress.advance()
+
+
+def _provenance(simulator: Simulator, schedule: Schedule) -> dict[str, Any]:
+    """How the episodes came about; stored with the data set."""
+    config = schedule.config
+    return {
+        "simulator": simulator.version,
+        "expert": simulator.expert_kind,
+        "seed": config.seed,
+        "noise": config.expert.noise,
+        "tasks": {
+            task: {"episodes": len(schedule.kept(task)), "attempts": max(schedule.kept(task)) + 1}
+            for task in config.tasks
+        },
+    }
+
+
+def _refuse_repeated_seed(out: Path, config: CollectConfig) -> None:
+    """Appending the same seed again would store the same episodes twice."""
+    for earlier in read_provenance(out):
+        if earlier.get("seed") == config.seed and set(config.tasks) & set(earlier.get("tasks", ())):
+            raise DatasetExists(f"{out} already holds episodes of seed {config.seed}; append with another --seed")
+
+
+def _check_recipe(store: AttemptStore, simulator: Simulator, config: CollectConfig) -> None:
+    """Attempts left by an interrupted run are continued only if they were made in the same way."""
+    recipe = {"simulator": simulator.version, "seed": config.seed, "expert": asdict(config.expert)}
+    text, file = json.dumps(recipe), store.folder / "recipe.json"
+    if not file.exists():
+        with staged_file(file) as staging:
+            staging.write_text(text)
+    elif (found := file.read_text()) != text:
+        raise DatasetExists(
+            f"{store.folder} holds an interrupted collection with other settings: {found}. "
+            "Repeat them to finish it, or delete that folder to start anew."
+        )

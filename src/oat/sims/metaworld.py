@@ -1,0 +1,130 @@
+"""MetaWorld's 50 manipulation tasks and their scripted experts (PyPI metaworld 3; https://arxiv.org/abs/1910.10897).
+
+Observations are 39 numbers with the goal in the last three; actions are 4 numbers in [-1, 1]: hand x, y, z and gripper.
+"""
+
+import importlib.metadata
+import warnings
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float32
+
+from oat.data.episodes import IMAGES, STATE
+from oat.errors import unknown_name
+from oat.extras import import_extra
+from oat.interfaces import Demonstration, ExpertConfig
+from oat.sims.rendering import CameraRenderer, prepare_graphics
+
+_SUFFIX = "-v3"
+_FRAME = 18  # numbers per frame in the state: the current one, the previous one, then the goal
+ACTION_DIM, STATE_DIM, MAX_STEPS = 4, 39, 500
+
+
+class MetaWorldEnv:
+    """One task, with initial conditions that are a function of the seed.
+
+    MetaWorld ignores `reset(seed)` and draws from numpy's global state; its own generator, seeded before every reset,
+    is used here instead.
+    """
+
+    def __init__(self, task: str, cameras: tuple[str, ...] = (), image_size: int = 128) -> None:
+        prepare_graphics()
+        env_dict = import_extra("metaworld.env_dict", "metaworld")
+        self._env = env_dict.ALL_V3_ENVIRONMENTS_GOAL_OBSERVABLE[f"{task}{_SUFFIX}-goal-observable"](seed=0)
+        self._env._freeze_rand_vec = False  # draw a new condition at every reset …
+        self._env.seeded_rand_vec = True  # … from the environment's own generator
+        self._mujoco = import_extra("mujoco", "metaworld")
+        self._cameras = cameras
+        self._renderer = CameraRenderer(self._env.model, cameras, image_size) if cameras else None
+        self.raw_state: np.ndarray = np.zeros(STATE_DIM)
+        """The state in double precision, as the scripted experts expect it."""
+
+    def reset(self, seed: int) -> dict[str, np.ndarray]:
+        self._env.seed(seed)
+        self._env.reset()
+        self.raw_state = self._fresh_state()
+        return self._observe()
+
+    def _fresh_state(self) -> np.ndarray:
+        """The state after a reset. MetaWorld's own is stale in ten tasks: it is read before the moved bodies' poses are.
+
+        Recomputing poses touches nothing that the dynamics depend on.
+        """
+        self._mujoco.mj_kinematics(self._env.model, self._env.data)
+        self._mujoco.mj_camlight(self._env.model, self._env.data)
+        state = self._env._get_obs()
+        current = state[:_FRAME].copy()
+        state[_FRAME : 2 * _FRAME] = current  # there is no earlier frame yet
+        self._env._prev_obs = current
+        return np.asarray(state, np.float64)
+
+    def step(self, action: Float32[np.ndarray, "4"]) -> tuple[dict[str, np.ndarray], bool]:
+        """The next observation and whether the task is solved."""
+        self.raw_state, _, _, _, info = self._env.step(action)
+        return self._observe(), bool(info["success"])
+
+    def _observe(self) -> dict[str, np.ndarray]:
+        observation = {STATE: self.raw_state.astype(np.float32)}
+        if self._renderer is not None:
+            for camera in self._cameras:
+                observation[IMAGES + camera] = self._renderer.render(self._env.data, camera)
+        return observation
+
+
+class ScriptedExpert:
+    """MetaWorld's own controller for a task, run until the first success or the time limit."""
+
+    def __init__(self, task: str, config: ExpertConfig) -> None:
+        policies = import_extra("metaworld.policies", "metaworld")
+        self._policy: Any = policies.ENV_POLICY_MAP[task + _SUFFIX]()
+        self._env = MetaWorldEnv(task, config.cameras, config.image_size)
+        self._noise = config.noise
+
+    def demonstrate(self, seed: int) -> Demonstration:
+        generator = np.random.default_rng(seed)
+        observation = self._env.reset(seed)
+        observations: dict[str, list[np.ndarray]] = {key: [] for key in observation}
+        actions: list[np.ndarray] = []
+        success = False
+        with warnings.catch_warnings():  # once per episode: the experts warn at every step that their gain is high
+            warnings.filterwarnings("ignore", "Constant", UserWarning)
+            while not success and len(actions) < MAX_STEPS:
+                action = self._act(generator)
+                for key, value in observation.items():
+                    observations[key].append(value)
+                actions.append(action)
+                observation, success = self._env.step(action)
+        return Demonstration(np.stack(actions), {key: np.stack(rows) for key, rows in observations.items()}, success)
+
+    def _act(self, generator: np.random.Generator) -> Float32[np.ndarray, "4"]:
+        action = self._policy.get_action(self._env.raw_state)
+        if self._noise:
+            action = action + generator.normal(scale=self._noise, size=ACTION_DIM)
+        return action.astype(np.float32).clip(-1, 1)
+
+
+class MetaWorld:
+    """The benchmark."""
+
+    name = "metaworld"
+    robot_type = "sawyer"
+    fps = 80.0
+    action_names = ("x", "y", "z", "gripper")
+    expert_kind = "scripted"
+
+    @property
+    def version(self) -> str:
+        return f"metaworld {importlib.metadata.version('metaworld')}"
+
+    @cached_property
+    def tasks(self) -> tuple[str, ...]:
+        prepare_graphics()
+        names = import_extra("metaworld.policies", "metaworld").ENV_POLICY_MAP
+        return tuple(sorted(name.removesuffix(_SUFFIX) for name in names))
+
+    def expert(self, task: str, config: ExpertConfig) -> ScriptedExpert:
+        if task not in self.tasks:
+            raise unknown_name("MetaWorld task", task, self.tasks)
+        return ScriptedExpert(task, config)
