@@ -5,7 +5,7 @@ Data (`oat.data`), models and simulators never import each other's implementatio
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float32
@@ -33,6 +33,7 @@ class ExpertConfig:
     """Standard deviation of Gaussian noise added to the expert's actions; the noisy action is executed and recorded."""
 
 
+@runtime_checkable
 class Expert(Protocol):
     """A demonstrator of one task, living in one process."""
 
@@ -41,6 +42,7 @@ class Expert(Protocol):
         ...
 
 
+@runtime_checkable
 class Simulator(Protocol):
     """A benchmark: its tasks, and experts for them."""
 

@@ -7,7 +7,7 @@ episode's end repeat its last action and are marked invalid; steps before its st
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int64
@@ -51,6 +51,7 @@ class Batch:
         return len(self.actions)
 
 
+@runtime_checkable
 class Source(Protocol):
     """Something that `stream` can draw from."""
 
@@ -150,7 +151,8 @@ class Mixture:
                 raise InvalidOption("the sources of a mixture must have equal window settings")
             if ours.action_dim != theirs.action_dim:
                 raise InvalidOption(
-                    f"cannot mix {ours.action_dim}-D actions ({ours.source}) with {theirs.action_dim}-D ({theirs.source})"
+                    f"cannot mix {ours.action_dim}-D actions ({ours.source}) "
+                    f"with {theirs.action_dim}-D actions ({theirs.source})"
                 )
             for key in first.config.observations:
                 if ours.observation(key).shape[1:] != theirs.observation(key).shape[1:]:
@@ -227,7 +229,7 @@ def stream(
 def split_episodes(
     episodes: Episodes, validation: float = 0.1, seed: int = 0
 ) -> tuple[Int64[np.ndarray, " train"], Int64[np.ndarray, " validation"]]:
-    """Training and validation episodes, stratified by task: each task gives its share, rounded, and keeps at least one."""
+    """Training and validation episodes, stratified by task: each gives its share, rounded, and keeps at least one."""
     if not 0 <= validation < 1:
         raise InvalidOption(f"the validation share must be in [0, 1), got {validation}")
     held_out: list[np.ndarray] = []

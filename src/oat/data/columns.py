@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from oat.atomic import staged_file
+from oat.data.episodes import FLOAT32
 from oat.errors import CorruptDataset
 
 MAP_ABOVE_BYTES = 64 * 2**20
@@ -44,7 +45,7 @@ def load_column(
             _fill(name, mapped, blocks())
             mapped.flush()
             del mapped
-    return np.load(cached, mmap_mode="r")
+    return np.asarray(np.load(cached, mmap_mode="r"))  # a plain view of the map: np.memmap's own indexing is slower
 
 
 def _fill(name: str, array: np.ndarray, blocks: Iterable[np.ndarray]) -> None:
@@ -75,7 +76,7 @@ class LazyColumn:
 
     shape: tuple[int, ...]
     load: Callable[[], np.ndarray]
-    dtype: np.dtype[Any] = np.dtype(np.float32)
+    dtype: np.dtype[Any] = FLOAT32
 
     @cached_property
     def array(self) -> np.ndarray:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float32, Int64
@@ -16,9 +16,11 @@ STATE = "observation.state"
 IMAGES = "observation.images."
 """LeRobot's prefix of camera images, used for every format."""
 
+FLOAT32, UINT8 = np.dtype(np.float32), np.dtype(np.uint8)
 _BLOCK = 1 << 18
 
 
+@runtime_checkable
 class Frames(Protocol):
     """The values of one observation key for all frames, read when indexed. Every numpy array is one."""
 
@@ -129,7 +131,7 @@ class Episodes:
                 raise unknown_name(f"subset of {self.source}", episodes, self.subsets)
             episodes = self.subsets[episodes]
         chosen = np.asarray(episodes, np.int64)
-        if chosen.size and not (0 <= chosen.min() and chosen.max() < len(self)):
+        if chosen.size and not (chosen.min() >= 0 and chosen.max() < len(self)):
             raise InvalidOption(f"{self.source}: episodes must be 0…{len(self) - 1}, got {chosen.min()}…{chosen.max()}")
         position = {int(episode): new for new, episode in enumerate(chosen)}
         subsets = {

@@ -9,14 +9,14 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from oat.data.columns import LazyColumn, file_identity, load_column
-from oat.data.episodes import Episodes, Frames, observation_key
+from oat.data.episodes import UINT8, Episodes, Frames, observation_key
 from oat.errors import CorruptDataset, InvalidEpisode, MissingKey
 from oat.extras import import_extra
 
@@ -47,7 +47,7 @@ class ImageFrames:
     starts: np.ndarray
     key: str
     shape: tuple[int, ...]
-    dtype: np.dtype[Any] = np.dtype(np.uint8)
+    dtype: np.dtype[Any] = UINT8
 
     def __getitem__(self, frames: np.ndarray) -> np.ndarray:
         out = np.empty((len(frames), *self.shape[1:]), np.uint8)
@@ -182,5 +182,5 @@ def _observations(demos: list[Demo], starts: np.ndarray, files: list[Path]) -> d
         if len(shape) == 4:
             observations[name] = ImageFrames(tuple(demos), starts, key, (frames, *shape[1:]))
         else:
-            observations[name] = LazyColumn((frames, *(shape[1:] or (1,))), lambda key=key: _column(demos, key, files))
+            observations[name] = LazyColumn((frames, *(shape[1:] or (1,))), partial(_column, demos, key, files))
     return observations

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from oat.data.columns import LazyColumn, file_identity, load_column
-from oat.data.episodes import Episodes, Frames
+from oat.data.episodes import UINT8, Episodes, Frames
 from oat.data.video import open_video
 from oat.errors import CorruptDataset, InvalidEpisode, MissingKey, UnsupportedVersion
 from oat.extras import import_extra
@@ -36,7 +36,7 @@ class VideoFrames:
     starts: np.ndarray
     fps: float
     shape: tuple[int, ...]
-    dtype: np.dtype[Any] = np.dtype(np.uint8)
+    dtype: np.dtype[Any] = UINT8
 
     def __getitem__(self, frames: np.ndarray) -> np.ndarray:
         out = np.empty((len(frames), *self.shape[1:]), np.uint8)
@@ -61,7 +61,7 @@ class ImageColumn:
     groups: tuple[tuple[int, int], ...]  # (file, row group)
     key: str
     shape: tuple[int, ...]
-    dtype: np.dtype[Any] = np.dtype(np.uint8)
+    dtype: np.dtype[Any] = UINT8
 
     def __getitem__(self, frames: np.ndarray) -> np.ndarray:
         out = np.empty((len(frames), *self.shape[1:]), np.uint8)
@@ -188,12 +188,11 @@ class DataColumns:
 
     def blocks(self, key: str) -> Iterator[np.ndarray]:
         for file in self.files:
-            with explain_read_errors(file):
-                with pq.ParquetFile(file) as parquet:
-                    if key not in parquet.schema_arrow.names:
-                        raise MissingKey(f"{file}: no column {key!r}; it has {parquet.schema_arrow.names}")
-                    for batch in parquet.iter_batches(65536, columns=[key]):
-                        yield flat_values(batch.column(0), self.shape(key))
+            with explain_read_errors(file), pq.ParquetFile(file) as parquet:
+                if key not in parquet.schema_arrow.names:
+                    raise MissingKey(f"{file}: no column {key!r}; it has {parquet.schema_arrow.names}")
+                for batch in parquet.iter_batches(65536, columns=[key]):
+                    yield flat_values(batch.column(0), self.shape(key))
 
 
 def data_columns(root: Path, info: dict[str, Any], episodes: pa.Table) -> DataColumns:
@@ -257,8 +256,7 @@ def _observations(
         elif feature["dtype"] == "image":
             observations[key] = _image_column(columns, key, feature)
         elif feature["dtype"] != "string":
-            shape = (columns.frames, *columns.shape(key))
-            observations[key] = LazyColumn(shape, lambda key=key: columns.load(key))
+            observations[key] = LazyColumn((columns.frames, *columns.shape(key)), partial(columns.load, key))
     return observations
 
 
@@ -276,9 +274,8 @@ def _image_column(columns: DataColumns, key: str, feature: dict[str, Any]) -> Im
 
 @lru_cache(maxsize=8)
 def _image_bytes(file: Path, identity: tuple[int, int, int], group: int, key: str) -> pa.Array:
-    with explain_read_errors(file):
-        with pq.ParquetFile(file) as parquet:
-            return parquet.read_row_group(group, columns=[key])[key].combine_chunks().field("bytes")
+    with explain_read_errors(file), pq.ParquetFile(file) as parquet:
+        return parquet.read_row_group(group, columns=[key])[key].combine_chunks().field("bytes")
 
 
 def _height_width(feature: dict[str, Any]) -> tuple[int, int]:

@@ -1,6 +1,5 @@
 """Writing LeRobotDataset v3.0: whole episodes go in, and the directory appears, complete, when the writer finishes."""
 
-import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,22 +21,28 @@ from oat.data.lerobot import (
     read_lerobot,
     read_tasks,
 )
-from oat.data.statistics import camera_statistics, summarize, vector_statistics
-from oat.data.video import CODEC, VideoEncoder, pixel_format
+from oat.data.lerobot_files import (
+    CHUNK_FILES,
+    DATA_FILE_BYTES,
+    DATA_PATH,
+    INDEX_DTYPES,
+    VIDEO_FILE_BYTES,
+    VIDEO_PATH,
+    DataFiles,
+    VideoFiles,
+    data_schema,
+    episode_schema,
+)
+from oat.data.statistics import camera_statistics, vector_statistics
+from oat.data.video import CODEC, pixel_format
 from oat.errors import DatasetExists, InvalidEpisode, InvalidOption
-from oat.extras import import_extra
 
-CHUNK_FILES = 1000
-DATA_FILE_BYTES = 100 * 2**20
-VIDEO_FILE_BYTES = 200 * 2**20
-DATA_PATH = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
-VIDEO_PATH = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
 EPISODES_PATH = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 PROVENANCE_PATH = "meta/provenance.json"
 """Ours, beside LeRobot's files: a list with one entry per collection or conversion that added episodes."""
 
-_GROUP_ROWS, _GROUP_BYTES = 8192, 32 * 2**20  # a row group is written when it holds this much
-_INDEX_DTYPES = dict.fromkeys(INDEX_FEATURES, "int64") | {"timestamp": "float32"}
+_EPISODE_CAMERA_FRAMES = 16
+_REWRITTEN = {"info.json", "stats.json", "tasks.parquet", "provenance.json"}
 
 CameraStorage = Literal["video", "image"]
 WhenExists = Literal["refuse", "append", "overwrite"]
@@ -64,52 +69,61 @@ class LeRobotWriter:
         self.path, self.fps, self.cameras = Path(path), float(fps), cameras
         if not self.fps > 0:
             raise InvalidOption(f"fps must be positive, got {fps}")
+        self._info: dict[str, Any] = {}
         self._features: dict[str, dict[str, Any]] = {}
+        self._episode_schema: pa.Schema | None = None
         self._tasks: dict[str, int] = {}
         self._episode_rows: list[dict[str, Any]] = []
         self._first_episode = self._first_frame = 0
         self._next_file = 0
         self._robot_type, self._action_names = robot_type, action_names
         self._provenance = [provenance] if provenance else []
-        existing = self._check_target(exists)
-        self._staging = StagedDirectory(self.path)
-        self._root = self._staging.path
-        self._data: _ParquetFiles | None = None
-        self._videos: dict[str, _VideoFiles] = {}
-        if existing:
-            self._adopt_existing()
+        self._staging: StagedDirectory | None = None
+        self._data: DataFiles | None = None
+        self._videos: dict[str, VideoFiles] = {}
+        if self.path.exists():
+            self._check_existing(exists)
+            if exists == "append":
+                self._continue_existing()
 
-    def _check_target(self, exists: WhenExists) -> bool:
-        """Whether to continue the set that lies at the target."""
-        if not self.path.exists() or exists == "overwrite":
-            return False
+    def _check_existing(self, exists: WhenExists) -> None:
         if exists == "refuse":
             raise DatasetExists(f"{self.path} exists; choose another path, or say to append to it or to overwrite it")
-        read_lerobot(self.path)  # only a sound set is continued
-        return True
+        if exists == "overwrite" and any(self.path.iterdir()) and not (self.path / "meta" / "info.json").exists():
+            raise DatasetExists(
+                f"{self.path} exists and is no LeRobot data set; it is not overwritten, remove it first"
+            )
 
-    def _adopt_existing(self) -> None:
-        """Share the finished files of the set and take over its counts; the set itself stays untouched."""
-        info = read_info(self.path)
+    def _continue_existing(self) -> None:
+        """Take over the features and counts of the set at the target."""
+        read_lerobot(self.path)  # only a sound set is continued
+        info, table = read_info(self.path), read_episode_table(self.path)
         if float(info["fps"]) != self.fps:
             raise InvalidOption(f"{self.path} has {info['fps']} frames per second, cannot append at {self.fps:g}")
-        table = read_episode_table(self.path)
-        for folder in ("data", "videos", "meta/episodes"):
-            for file in sorted((self.path / folder).rglob("*")):
-                if file.is_file():
-                    link_or_copy(file, self._root / file.relative_to(self.path))
+        if info["data_path"] != DATA_PATH or (info.get("video_path") or VIDEO_PATH) != VIDEO_PATH:
+            raise InvalidOption(f"{self.path} keeps its files elsewhere than {DATA_PATH}, cannot append")
+        self._info = info
+        self._episode_schema = pq.read_schema(min((self.path / "meta" / "episodes").glob("*/*.parquet")))
         self._features = {k: v for k, v in info["features"].items() if k not in INDEX_FEATURES}
         self._tasks = {task: number for number, task in enumerate(read_tasks(self.path))}
         self._first_episode, self._first_frame = int(info["total_episodes"]), int(info["total_frames"])
-        self._robot_type = info.get("robot_type") or self._robot_type
         self._provenance = read_provenance(self.path) + self._provenance
-        pairs = [c for c in table.column_names if c.endswith("/file_index")]
-        chunks = [c.replace("/file_index", "/chunk_index") for c in pairs]
-        used = [
-            max(c * CHUNK_FILES + f for c, f in zip(table[chunk].to_pylist(), table[file].to_pylist(), strict=True))
-            for chunk, file in zip(chunks, pairs, strict=True)
-        ]
-        self._next_file = max(used) + 1
+        self._next_file = 1 + max(
+            chunk * CHUNK_FILES + file
+            for column in table.column_names
+            if column.endswith("/file_index")
+            for chunk, file in zip(
+                table[column.replace("/file_index", "/chunk_index")].to_pylist(),
+                table[column].to_pylist(),
+                strict=True,
+            )
+        )
+
+    @property
+    def _root(self) -> Path:
+        """The directory being built beside the target."""
+        assert self._staging is not None
+        return self._staging.path
 
     @property
     def num_episodes(self) -> int:
@@ -165,16 +179,22 @@ class LeRobotWriter:
                     raise InvalidEpisode(f"{where}: {key} has {field} {feature[field]}, the set {expected[key][field]}")
 
     def _open_files(self) -> None:
-        self._data = _ParquetFiles(self._root, self._next_file, _data_schema(self._features))
+        """Begin the directory; one that continues a set shares its finished files, and the set stays untouched."""
+        self._staging = StagedDirectory(self.path)
+        if self._info:
+            for file in sorted(self.path.rglob("*")):
+                if file.is_file() and not (file.parent == self.path / "meta" and file.name in _REWRITTEN):
+                    link_or_copy(file, self._root / file.relative_to(self.path))
+        self._data = DataFiles(self._root, self._next_file, data_schema(self._features))
         for key, feature in self._features.items():
             if feature["dtype"] == "video":
-                self._videos[key] = _VideoFiles(self._root, self._next_file, key, self.fps, feature["shape"])
+                self._videos[key] = VideoFiles(self._root, self._next_file, key, self.fps, feature["shape"])
 
     def _write_episode(self, task: str, values: Mapping[str, np.ndarray]) -> None:
         assert self._data is not None
         length, first = len(values["action"]), self.num_frames
         task_index = self._tasks.setdefault(task, len(self._tasks))
-        indices = {
+        indices: dict[str, np.ndarray] = {
             "timestamp": (np.arange(length) / self.fps).astype(np.float32),
             "frame_index": np.arange(length),
             "episode_index": np.full(length, self.num_episodes),
@@ -187,14 +207,18 @@ class LeRobotWriter:
             row |= videos.add(values[key])
         columns = {key: values[key] for key in self._features if key not in self._videos}
         row |= self._data.add(columns | indices)
-        for key, array in columns.items():
-            if not is_image(array):
-                row |= {f"stats/{key}/{name}": value for name, value in summarize(array).items()}
+        for key, array in {**values, **indices}.items():
+            statistics = (
+                camera_statistics(array, _EPISODE_CAMERA_FRAMES)
+                if is_image(array)
+                else vector_statistics([array], length)
+            )
+            row |= {f"stats/{key}/{name}": value for name, value in statistics.items()}
         self._episode_rows.append(row)
 
     def finish(self) -> None:
         """Write the metadata and put the directory in its place."""
-        if self._data is None:
+        if self._data is None or self._staging is None:
             raise InvalidEpisode(f"{self.path}: no episode was added")
         with explain_write_errors(self.path):
             self._data.close()
@@ -205,31 +229,34 @@ class LeRobotWriter:
 
     def discard(self) -> None:
         """Remove everything written so far; what was at the target stays."""
-        for videos in self._videos.values():
-            videos.abandon()
-        self._staging.discard()
+        for files in (*self._videos.values(), *([self._data] if self._data else [])):
+            files.abandon()
+        if self._staging is not None:
+            self._staging.discard()
 
     def _write_metadata(self) -> None:
         file = dict(zip(("chunk_index", "file_index"), divmod(self._next_file, CHUNK_FILES), strict=True))
         rows = [row | {f"meta/episodes/{name}": index for name, index in file.items()} for row in self._episode_rows]
-        _write_table(self._root / EPISODES_PATH.format(**file), pa.Table.from_pylist(rows))
+        # LeRobot needs one schema in all files, so an appended file has the columns of those before it.
+        schema = self._episode_schema or episode_schema(self._features)
+        _write_table(self._root / EPISODES_PATH.format(**file), pa.Table.from_pylist(rows, schema))
         _write_table(self._root / "meta" / "tasks.parquet", _task_table(list(self._tasks)))
-        index_features = {k: {"dtype": d, "shape": [1], "names": None} for k, d in _INDEX_DTYPES.items()}
-        info = {
+        index_features = {k: {"dtype": d, "shape": [1], "names": None} for k, d in INDEX_DTYPES.items()}
+        defaults = {
             "codebase_version": VERSION,
             "robot_type": self._robot_type,
-            "total_episodes": self.num_episodes,
-            "total_frames": self.num_frames,
-            "total_tasks": len(self._tasks),
             "chunks_size": CHUNK_FILES,
             "data_files_size_in_mb": DATA_FILE_BYTES // 2**20,
             "video_files_size_in_mb": VIDEO_FILE_BYTES // 2**20,
             "fps": int(self.fps) if self.fps.is_integer() else self.fps,
-            "splits": {"train": f"0:{self.num_episodes}"},
+            "splits": {},
             "data_path": DATA_PATH,
             "video_path": VIDEO_PATH if self._videos else None,
             "features": self._features | index_features,
         }
+        info = {**defaults, **self._info}
+        info["splits"] = info["splits"] | {"train": f"0:{self.num_episodes}"}
+        info |= {"total_episodes": self.num_episodes, "total_frames": self.num_frames, "total_tasks": len(self._tasks)}
         if self._provenance:
             (self._root / PROVENANCE_PATH).write_text(json.dumps(self._provenance, indent=4))
         (self._root / "meta" / "info.json").write_text(json.dumps(info, indent=4, ensure_ascii=False))
@@ -246,121 +273,6 @@ class LeRobotWriter:
                 self.finish()
         finally:
             self.discard()
-
-
-class _ParquetFiles:
-    """The data files: rows are buffered into row groups, and a full file is followed by the next."""
-
-    def __init__(self, root: Path, first_file: int, schema: pa.Schema) -> None:
-        self._root, self._file, self._schema = root, first_file, schema
-        self._buffer: list[pa.Table] = []
-        self._sink: Any = None
-        self._writer: Any = None
-
-    def add(self, columns: Mapping[str, np.ndarray]) -> dict[str, int]:
-        """Append an episode's rows; says in which file they are."""
-        self._buffer.append(pa.table([_arrow_column(columns[f.name]) for f in self._schema], schema=self._schema))
-        chunk, file = divmod(self._file, CHUNK_FILES)
-        size = sum(table.nbytes for table in self._buffer)
-        if size >= _GROUP_BYTES or sum(map(len, self._buffer)) >= _GROUP_ROWS:
-            self._flush()
-            if self._sink.tell() >= DATA_FILE_BYTES:
-                self.close()
-                self._file += 1
-        return {"data/chunk_index": chunk, "data/file_index": file}
-
-    def _flush(self) -> None:
-        if not self._buffer:
-            return
-        if self._writer is None:
-            chunk, file = divmod(self._file, CHUNK_FILES)
-            path = self._root / DATA_PATH.format(chunk_index=chunk, file_index=file)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._sink = path.open("wb")
-            self._writer = pq.ParquetWriter(self._sink, self._schema)
-        self._writer.write_table(pa.concat_tables(self._buffer))
-        self._buffer = []
-
-    def close(self) -> None:
-        self._flush()
-        if self._writer is not None:
-            self._writer.close()
-            self._sink.close()
-        self._writer = self._sink = None
-
-
-class _VideoFiles:
-    """One camera's mp4 files, each holding consecutive episodes."""
-
-    def __init__(self, root: Path, first_file: int, key: str, fps: float, shape: list[int]) -> None:
-        self._root, self._file, self._key, self._fps, self._shape = root, first_file, key, fps, shape
-        self._encoder: VideoEncoder | None = None
-
-    def add(self, frames: np.ndarray) -> dict[str, float]:
-        """Encode an episode; says in which file and between which times it is."""
-        chunk, file = divmod(self._file, CHUNK_FILES)
-        if self._encoder is None:
-            path = self._root / VIDEO_PATH.format(video_key=self._key, chunk_index=chunk, file_index=file)
-            self._encoder = VideoEncoder(path, self._fps, *self._shape[:2])
-        begin = self._encoder.seconds
-        self._encoder.add(frames)
-        place = {
-            "chunk_index": chunk,
-            "file_index": file,
-            "from_timestamp": begin,
-            "to_timestamp": self._encoder.seconds,
-        }
-        if self._encoder.bytes_written >= VIDEO_FILE_BYTES:
-            self.close()
-            self._file += 1
-        return {f"videos/{self._key}/{name}": value for name, value in place.items()}
-
-    def close(self) -> None:
-        if self._encoder is not None:
-            encoder, self._encoder = self._encoder, None
-            encoder.close()
-
-    def abandon(self) -> None:
-        if self._encoder is not None:
-            self._encoder.abandon()
-            self._encoder = None
-
-
-def _data_schema(features: Mapping[str, dict[str, Any]]) -> pa.Schema:
-    fields = []
-    for key, feature in features.items():
-        if feature["dtype"] == "image":
-            fields.append(pa.field(key, pa.struct([("bytes", pa.binary()), ("path", pa.string())])))
-        elif feature["dtype"] != "video":
-            fields.append(pa.field(key, _vector_type(tuple(feature["shape"]))))
-    fields += [pa.field(key, pa.type_for_alias(dtype)) for key, dtype in _INDEX_DTYPES.items()]
-    return pa.schema(fields)
-
-
-def _vector_type(shape: tuple[int, ...]) -> pa.DataType:
-    """Shape [1] is a scalar, a vector a fixed-size list, and more dimensions nested lists as `datasets` stores them."""
-    if shape == (1,):
-        return pa.float32()
-    if len(shape) == 1:
-        return pa.list_(pa.float32(), shape[0])
-    return pa.list_(_vector_type(shape[1:]) if len(shape) > 2 else pa.list_(pa.float32()))
-
-
-def _arrow_column(array: np.ndarray) -> pa.Array:
-    if is_image(array):
-        encoded = [{"bytes": _png(image), "path": None} for image in array]
-        return pa.array(encoded, pa.struct([("bytes", pa.binary()), ("path", pa.string())]))
-    if array.ndim == 1 or array.shape[1:] == (1,):
-        return pa.array(array.reshape(-1))
-    if array.ndim == 2:
-        return pa.FixedSizeListArray.from_arrays(pa.array(array.reshape(-1)), array.shape[1])
-    return pa.array(array.tolist(), _vector_type(array.shape[1:]))
-
-
-def _png(image: np.ndarray) -> bytes:
-    buffer = io.BytesIO()
-    import_extra("PIL.Image", "formats").fromarray(image).save(buffer, "png", compress_level=3)
-    return buffer.getvalue()
 
 
 def _task_table(tasks: list[str]) -> pa.Table:

@@ -53,7 +53,7 @@ class Normalizer(nn.Module):
 
     @classmethod
     def from_statistics(cls, statistics: RunningStatistics, kind: Normalization = "min_max") -> "Normalizer":
-        """min_max: the whole range to [-1, 1]; quantile: the 1 %–99 % range, clipped; mean_std: zero mean, unit deviation."""
+        """Map the range (min_max) or the 1 %–99 % range, clipped (quantile), to [-1, 1], or standardise (mean_std)."""
         if kind == "min_max":
             return cls.from_range(statistics.min, statistics.max)
         if kind == "quantile":

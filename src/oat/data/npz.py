@@ -62,7 +62,7 @@ def _member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.n
         raw.seek(info.header_offset + 26)  # the local header's own name and extra lengths may differ from the index's
         name_and_extra = int.from_bytes(raw.read(2), "little") + int.from_bytes(raw.read(2), "little")
     offset = info.header_offset + 30 + name_and_extra + header_bytes
-    return np.memmap(path, dtype, "r", offset, shape)
+    return np.asarray(np.memmap(path, dtype, "r", offset, shape))
 
 
 def _typed(path: Path, name: str, array: np.ndarray) -> np.ndarray:

@@ -31,7 +31,7 @@ def quaternion_to_matrix(quaternion: Float[Tensor, "*n 4"]) -> Float[Tensor, "*n
         *(2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)),
         *(2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)),
     ]
-    return torch.stack(rows, dim=-1).unflatten(-1, (3, 3))
+    return torch.stack(rows, dim=-1).reshape(*w.shape, 3, 3)
 
 
 def matrix_to_quaternion(matrix: Float[Tensor, "*n 3 3"]) -> Float[Tensor, "*n 4"]:

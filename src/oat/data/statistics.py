@@ -10,7 +10,7 @@ from oat.data.episodes import Frames
 
 QUANTILES = {"q01": 0.01, "q10": 0.10, "q50": 0.50, "q90": 0.90, "q99": 0.99}
 QUANTILE_ROWS = 1_000_000
-_CAMERA_FRAMES = 256
+_CAMERA_PIXELS = 200_000
 
 
 class RunningStatistics:
@@ -49,33 +49,28 @@ class RunningStatistics:
         self._sample = [sample]
         return np.asarray(np.quantile(sample, list(fractions), axis=0))
 
-    def to_lists(self) -> dict[str, Any]:
-        """As LeRobot's stats.json stores them."""
+    def to_lists(self) -> dict[str, list[float]]:
+        """The ten statistics that LeRobot stores."""
         values = {"min": self.min, "max": self.max, "mean": self.mean, "std": self.std}
         values |= dict(zip(QUANTILES, self.quantiles(QUANTILES.values()), strict=True))
         return {name: value.tolist() for name, value in values.items()} | {"count": [self.count]}
 
 
-def summarize(rows: np.ndarray) -> dict[str, list[float]]:
-    """The statistics of one short episode's vectors (T, *shape), each flattened to a list."""
-    flat = rows.reshape(len(rows), -1)
-    values = {"min": flat.min(0), "max": flat.max(0), "mean": flat.mean(0), "std": flat.std(0)}
-    return {name: value.tolist() for name, value in values.items()} | {"count": [len(rows)]}
-
-
-def vector_statistics(blocks: Iterable[np.ndarray], rows: int) -> dict[str, Any]:
-    statistics = RunningStatistics(rows)
+def vector_statistics(blocks: Iterable[np.ndarray], frames: int) -> dict[str, Any]:
+    """Per number of the last axis, over all frames and any axes between, as LeRobot does."""
+    statistics = RunningStatistics(frames)
     for block in blocks:
-        statistics.update(block)
-    return statistics.to_lists()
+        statistics.update(block.reshape(-1, block.shape[-1]) if block.ndim > 1 else block[:, None])
+    return statistics.to_lists() | {"count": [frames]}
 
 
-def camera_statistics(frames: Frames) -> dict[str, Any]:
-    """Per channel, in [0, 1] and shaped (3, 1, 1), from a few hundred frames spread over the set."""
-    total = frames.shape[0]
-    chosen = np.unique(np.linspace(0, total - 1, min(total, _CAMERA_FRAMES)).astype(np.int64))
-    statistics = RunningStatistics(len(chosen) * int(np.prod(frames.shape[1:3])))
+def camera_statistics(frames: Frames, most_frames: int = 256) -> dict[str, Any]:
+    """Per channel, in [0, 1] and shaped (3, 1, 1), from pixels of frames spread evenly over the images."""
+    total, height, width = frames.shape[:3]
+    chosen = np.unique(np.linspace(0, total - 1, min(total, most_frames)).astype(np.int64))
+    stride = math.ceil(math.sqrt(len(chosen) * height * width / _CAMERA_PIXELS))
+    statistics = RunningStatistics(_CAMERA_PIXELS)
     for part in np.array_split(chosen, math.ceil(len(chosen) / 16)):
-        statistics.update(frames[part].reshape(-1, 3).astype(np.float32) / 255)
+        statistics.update(frames[part][:, ::stride, ::stride].reshape(-1, 3).astype(np.float32) / 255)
     per_channel = {key: value for key, value in statistics.to_lists().items() if key != "count"}
     return {key: [[[channel]] for channel in value] for key, value in per_channel.items()} | {"count": [len(chosen)]}

@@ -50,7 +50,7 @@ class ActionTransform(ABC):
     def inverse(self, actions: Chunk, state: State = None) -> Chunk: ...
 
     def check_values(self, actions: Chunk, state: State = None) -> None:  # noqa: B027 - most accept every value
-        """Raise `TransformError` for actions that the inverse could not restore; run once, when statistics are fitted."""
+        """Raise `TransformError` for actions that the inverse could not restore; run when statistics are fitted."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class _Dimensionwise(ActionTransform):
         state_dims = dims if self.state_dims is None else self.state_dims
         if len(state_dims) != len(dims) or any(not 0 <= d < state_dim for d in state_dims):
             raise TransformError(
-                f"{self.kind}: needs {len(dims)} state_dims in 0…{state_dim - 1}, one for each of dims, got {state_dims}"
+                f"{self.kind}: needs {len(dims)} state_dims in 0…{state_dim - 1}, one for each dim, got {state_dims}"
             )
 
     def _chosen(self, actions: Chunk) -> Chunk:
@@ -187,8 +187,8 @@ class UnwrapAngles(_Dimensionwise):
         largest = float(self._chosen(actions).abs().max())
         if largest > self.period / 2 * (1 + 1e-5):
             raise TransformError(
-                f"{self.kind}: angles must lie within ±{self.period / 2:.6g}, found {largest:.6g}; leave out dimensions "
-                "that are not wrapped, or give the period they are in"
+                f"{self.kind}: angles must lie within ±{self.period / 2:.6g}, found {largest:.6g}; leave out "
+                "dimensions that are not wrapped, or give the period they are in"
             )
 
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
@@ -36,7 +37,7 @@ class VideoEncoder:
     def __init__(self, path: Path, fps: float, height: int, width: int) -> None:
         av = import_extra("av", "formats")
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.path, self.fps, self.num_frames = path, fps, 0
+        self.fps, self.num_frames, self.bytes_encoded = fps, 0, 0
         self._container = av.open(str(path), "w")
         self._stream = self._container.add_stream(_ENCODER, rate=Fraction(fps).limit_denominator(100000))
         self._stream.height, self._stream.width = height, width
@@ -48,24 +49,26 @@ class VideoEncoder:
     def seconds(self) -> float:
         return self.num_frames / self.fps
 
-    @property
-    def bytes_written(self) -> int:
-        return self.path.stat().st_size
-
     def add(self, frames: UInt8[np.ndarray, "frames height width 3"]) -> None:
         for image in frames:
             frame = self._new_frame(np.ascontiguousarray(image), format="rgb24")
             frame.pts = self.num_frames
-            self._container.mux(self._stream.encode(frame))
+            self._mux(frame)
             self.num_frames += 1
 
+    def _mux(self, frame: Any) -> None:
+        packets = self._stream.encode(frame)
+        self.bytes_encoded += sum(packet.size for packet in packets)
+        self._container.mux(packets)
+
     def close(self) -> None:
-        self._container.mux(self._stream.encode())
+        self._mux(None)  # what the encoder still holds
         self._container.close()
 
     def abandon(self) -> None:
-        """Release the file without finishing it."""
-        self._container.close()
+        """Release the file, whatever state it is in."""
+        with suppress(OSError):
+            self._container.close()
 
 
 class VideoDecoder:

@@ -7,14 +7,14 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from oat.data.columns import LazyColumn, load_column
-from oat.data.episodes import Episodes, Frames, observation_key
+from oat.data.episodes import UINT8, Episodes, Frames, observation_key
 from oat.errors import CorruptDataset, InvalidEpisode, MissingKey, OatError
 from oat.extras import import_extra
 
@@ -41,7 +41,7 @@ class ChunkedImages:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return np.dtype(np.uint8)
+        return UINT8
 
     def __getitem__(self, frames: np.ndarray) -> np.ndarray:
         out = np.empty((len(frames), *self.shape[1:]), np.uint8)
@@ -96,9 +96,7 @@ def read_zarr(path: Path) -> Episodes:
             observations[observation_key(name, True)] = ChunkedImages(array, path, name)
         elif array.dtype.kind in "fiub":
             shape = tuple(array.shape) if array.ndim > 1 else (array.shape[0], 1)
-            observations[observation_key(name, False)] = LazyColumn(
-                shape, lambda array=array, name=name: _column(path, name, array)
-            )
+            observations[observation_key(name, False)] = LazyColumn(shape, partial(_column, path, name, array))
     task = path.name.split(".")[0]
     return Episodes.from_arrays(
         _column(path, "action", action),

@@ -75,7 +75,7 @@ class AttemptStore:
         with staged_file(self.path(task, attempt, demonstration.success)) as staging:
             if demonstration.success:
                 with staging.open("wb") as file:
-                    np.savez(file, action=demonstration.actions, **demonstration.observations)
+                    np.savez(file, allow_pickle=False, action=demonstration.actions, **dict(demonstration.observations))
             else:
                 staging.touch()
 

@@ -48,9 +48,10 @@ class MetaWorldEnv:
         return self._observe()
 
     def _fresh_state(self) -> np.ndarray:
-        """The state after a reset. MetaWorld's own is stale in ten tasks: it is read before the moved bodies' poses are.
+        """The state after a reset, with up-to-date poses.
 
-        Recomputing poses touches nothing that the dynamics depend on.
+        In ten tasks MetaWorld moves bodies at reset and reports where they were before. Recomputing poses touches
+        nothing that the dynamics depend on.
         """
         self._mujoco.mj_kinematics(self._env.model, self._env.data)
         self._mujoco.mj_camlight(self._env.model, self._env.data)
@@ -111,7 +112,7 @@ class MetaWorld:
     name = "metaworld"
     robot_type = "sawyer"
     fps = 80.0
-    action_names = ("x", "y", "z", "gripper")
+    action_names: tuple[str, ...] = ("x", "y", "z", "gripper")
     expert_kind = "scripted"
 
     @property

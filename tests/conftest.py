@@ -1,0 +1,13 @@
+"""Types and shapes are checked at run time in tests (jaxtyping + beartype); caches go to a temporary directory."""
+
+import pytest
+from jaxtyping import install_import_hook
+
+import tests.typecheck  # must be imported before the hook names it, and the hook before anything imports oat
+
+install_import_hook("oat", f"{tests.typecheck.__name__}.check_types")
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OAT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))

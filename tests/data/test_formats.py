@@ -1,0 +1,126 @@
+"""Every format gives back what was written into it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from oat.data.convert import convert_dataset
+from oat.data.episodes import STATE, Episodes, open_dataset
+from oat.errors import UnknownFormat, UnknownName
+from tests.datasets import (
+    CAMERA,
+    EXACT_IMAGES,
+    FPS,
+    KNOWS_FPS,
+    SEVERAL_TASKS,
+    WRITERS,
+    Reference,
+    make_episodes,
+    write_lerobot,
+    write_libero,
+    write_npz,
+    write_robomimic,
+    write_zarr,
+)
+
+
+def assert_same(read: Episodes, written: list[Reference], exact_images: bool) -> None:
+    assert len(read) == len(written)
+    assert read.lengths.tolist() == [len(e.actions) for e in written]
+    assert read.actions.dtype == np.float32
+    for number, episode in enumerate(written):
+        frames = read.frames(number)
+        np.testing.assert_array_equal(read.actions[frames], episode.actions)
+        np.testing.assert_array_equal(read.observation(STATE)[frames], episode.states)
+        images = read.observation(CAMERA)[frames]
+        assert images.dtype == np.uint8
+        difference = np.abs(images.astype(int) - episode.images).mean()
+        assert difference == 0 if exact_images else difference < 3
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_reads_back_what_was_written(name: str, tmp_path: Path) -> None:
+    several = name in SEVERAL_TASKS
+    written = make_episodes(12, tasks=2 if several else 1)
+    read = open_dataset(WRITERS[name](tmp_path, written))
+    if name == "libero":  # read file by file
+        written = sorted(written, key=lambda e: e.task)
+    assert_same(read, written, exact_images=name in EXACT_IMAGES)
+    assert read.fps == (FPS if name in KNOWS_FPS else None)
+    if several:
+        assert [read.task(e) for e in range(len(read))] == [e.task for e in written]
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_images_come_in_any_order_and_repeated(name: str, tmp_path: Path) -> None:
+    written = make_episodes(6)
+    images = open_dataset(WRITERS[name](tmp_path, written)).observation(CAMERA)
+    truth = np.concatenate([e.images for e in written])
+    frames = np.random.default_rng(0).integers(0, len(truth), 40)
+    difference = np.abs(images[frames].astype(int) - truth[frames]).mean(axis=(1, 2, 3))
+    assert difference.max() == 0 if name in EXACT_IMAGES else difference.max() < 3
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("cameras", ["image", "video"])
+def test_converts_to_lerobot(name: str, cameras: str, tmp_path: Path) -> None:
+    written = make_episodes(4)
+    source = WRITERS[name](tmp_path / "in" if name.startswith("lerobot") else tmp_path, written)
+    convert_dataset(source, tmp_path / "out", cameras=cameras, fps=FPS)  # type: ignore[arg-type]
+    exact = cameras == "image" and name in EXACT_IMAGES
+    assert_same(open_dataset(tmp_path / "out"), written, exact_images=exact)
+
+
+def test_filter_keys_and_splits_select_episodes(tmp_path: Path) -> None:
+    written = make_episodes(5)
+    path = write_robomimic(tmp_path / "set.hdf5", written)
+    assert_same(open_dataset(path, subset="train"), written[::2], exact_images=True)
+    with pytest.raises(UnknownName, match="Available: train"):
+        open_dataset(path, subset="valid")
+
+
+def test_filter_keys_of_several_files_are_joined(tmp_path: Path) -> None:
+    written = make_episodes(6, tasks=2)
+    read = open_dataset(write_libero(tmp_path / "set", written))
+    assert read.subsets["train"].tolist() == [0, 2, 3, 5]
+
+
+def test_demos_are_ordered_by_number_not_by_name(tmp_path: Path) -> None:
+    written = make_episodes(12)
+    assert_same(open_dataset(write_robomimic(tmp_path / "set.hdf5", written)), written, exact_images=True)
+
+
+def test_float_images_in_unit_range_become_bytes(tmp_path: Path) -> None:
+    written = make_episodes(3)
+    unit = [Reference(e.task, e.actions, e.states, e.images / np.float32(255)) for e in written]
+    assert_same(open_dataset(write_zarr(tmp_path / "set.zarr", unit)), written, exact_images=True)
+
+
+def test_uncompressed_npz_is_memory_mapped(tmp_path: Path) -> None:
+    actions = open_dataset(write_npz(tmp_path / "set.npz", make_episodes())).actions
+    while isinstance(actions, np.ndarray) and not isinstance(actions, np.memmap):
+        actions = actions.base  # type: ignore[assignment]
+    assert isinstance(actions, np.memmap)
+
+
+@pytest.mark.parametrize("name", ["robomimic", "lerobot-video", "lerobot-image"])
+def test_a_replaced_file_is_read_anew(name: str, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        written = make_episodes(3, seed=seed)
+        if name == "robomimic":
+            (tmp_path / "low_dim.hdf5").unlink(missing_ok=True)
+            path = WRITERS[name](tmp_path, written)
+        else:
+            path = write_lerobot(tmp_path / "set", written, name.removeprefix("lerobot-"), exists="overwrite")
+        assert_same(open_dataset(path), written, exact_images=name in EXACT_IMAGES)
+
+
+def test_unknown_paths_say_what_is_readable(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(UnknownFormat, match="no such file"):
+        open_dataset(tmp_path / "absent")
+    with pytest.raises(UnknownFormat, match=r"LeRobotDataset v3.0.*hdf5.*zarr.*npz"):
+        open_dataset(tmp_path / "notes.txt")
+    with pytest.raises(UnknownFormat):
+        open_dataset(tmp_path)
