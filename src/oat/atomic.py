@@ -12,7 +12,16 @@ from pathlib import Path
 
 from oat.errors import WriteFailed
 
-_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_REMEDIES = {
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some space",
+    errno.EFBIG: "free some space",
+    errno.EACCES: "check the owner and mode of its directory",
+    errno.EPERM: "check the owner and mode of its directory",
+    errno.EROFS: "choose another place",
+    errno.ENOTDIR: "choose another place",
+    errno.EEXIST: "choose another place",
+}
 
 
 @contextmanager
@@ -21,16 +30,13 @@ def explain_write_errors(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # Arrow and FFmpeg raise OSErrors of their own, some with the number only in their text.
-        full = error.errno in _NO_SPACE or "No space left" in str(error)
-        if full:
-            reason, remedy = "the disk is full", "free some space"
-        elif isinstance(error, PermissionError):
-            reason, remedy = "permission denied", "check the owner and mode of its directory"
-        else:
+        number = errno.ENOSPC if "No space left" in str(error) else error.errno  # Arrow keeps it only in the text
+        if number not in _REMEDIES:
             raise
+        reason = "the disk is full" if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else os.strerror(number)
         raise WriteFailed(
-            f"cannot write {target}: {reason}. Nothing that existed before was changed; {remedy} and run again."
+            f"cannot write {target}: {reason}. Nothing that existed before was changed; "
+            f"{_REMEDIES[number]} and run again."
         ) from error
 
 

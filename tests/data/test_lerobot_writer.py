@@ -268,7 +268,7 @@ def test_a_full_disk_is_reported_and_loses_nothing(cameras: str, tmp_path: Path)
     assert [p.name for p in tmp_path.iterdir()] == ["set"]
 
 
-def test_a_directory_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises((WriteFailed, OSError)):
-        LeRobotWriter(tmp_path / "file" / "set", FPS)
+    with pytest.raises(WriteFailed, match="choose another place"):
+        write_lerobot(tmp_path / "file" / "set", make_episodes(1))

@@ -193,11 +193,14 @@ def open_dataset(path: str | Path, subset: str | None = None, check: bool = True
 def parse_episode_ranges(text: str, count: int) -> Int64[np.ndarray, " chosen"]:
     """Episode numbers from a list such as `0:50,60,70:` (Python's half-open ranges)."""
     chosen: list[int] = []
-    for part in text.split(","):
-        try:
-            bounds = [int(b) if b.strip() else None for b in part.split(":")]
-            chosen += range(count)[slice(*bounds)] if len(bounds) > 1 else [range(count)[bounds[0] or 0]]
-        except (ValueError, TypeError, IndexError):
-            message = f"episodes must be a list like 0:50,60,70: within 0…{count - 1}, got {text!r}"
-            raise InvalidOption(message) from None
+    try:
+        for part in text.split(","):
+            first, colon, last = part.partition(":")
+            if colon:
+                chosen += range(count)[int(first) if first else None : int(last) if last else None]
+            else:
+                chosen.append(range(count)[int(first)])
+    except (ValueError, IndexError):
+        message = f"episodes must be a list like 0:50,60,70: within 0…{count - 1}, got {text!r}"
+        raise InvalidOption(message) from None
     return np.array(chosen, np.int64)
