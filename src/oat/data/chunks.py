@@ -118,7 +118,7 @@ class Windows:
         out[whole] = self._whole_windows[frame[whole]]
         short = ~whole
         steps = np.minimum(frame[short, None] + self._ahead, end[short, None] - 1)
-        out[short] = actions[steps].reshape(len(steps), -1)
+        out[short] = actions[steps].reshape(len(steps), out.shape[1])
         return out.reshape(len(frame), horizon, actions.shape[1])
 
     def shuffle(self, positions: Int64[np.ndarray, " n"], seed: int) -> Int64[np.ndarray, " n"]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, SupportsIndex, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float32, Int64
@@ -106,10 +106,10 @@ class Episodes:
     def vectors(self) -> tuple[str, ...]:
         return tuple(key for key, frames in self.observations.items() if not is_image(frames))
 
-    def task(self, episode: int) -> str:
+    def task(self, episode: SupportsIndex) -> str:
         return self.tasks[self.task_ids[episode]]
 
-    def frames(self, episode: int) -> Int64[np.ndarray, " length"]:
+    def frames(self, episode: SupportsIndex) -> Int64[np.ndarray, " length"]:
         """The frame numbers of one episode, to index `actions` or any observation key with."""
         return np.arange(self.starts[episode], self.ends[episode])
 

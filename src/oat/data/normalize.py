@@ -1,7 +1,6 @@
 """Per-dimension affine maps to model space and back, fitted on training episodes only."""
 
 from collections.abc import Iterator
-from typing import Literal
 
 import numpy as np
 import torch
@@ -14,7 +13,6 @@ from oat.data.statistics import RunningStatistics
 from oat.data.transforms import ActionTransform, Identity
 from oat.errors import InvalidOption
 
-Normalization = Literal["min_max", "quantile", "mean_std"]
 NORMALIZATIONS = ("min_max", "quantile", "mean_std")
 
 _BLOCK = 4096
@@ -52,7 +50,7 @@ class Normalizer(nn.Module):
         return normalizer
 
     @classmethod
-    def from_statistics(cls, statistics: RunningStatistics, kind: Normalization = "min_max") -> "Normalizer":
+    def from_statistics(cls, statistics: RunningStatistics, kind: str = "min_max") -> "Normalizer":
         """Map the range (min_max) or the 1 %–99 % range, clipped (quantile), to [-1, 1], or standardise (mean_std)."""
         if kind == "min_max":
             return cls.from_range(statistics.min, statistics.max)

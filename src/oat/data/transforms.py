@@ -26,6 +26,8 @@ from oat.data.rotations import (
 from oat.errors import TransformError, unknown_name
 
 Chunk = Float[Tensor, "batch time dim"]
+Transformed = Float[Tensor, "batch time transformed"]
+Chosen = Float[Tensor, "batch _ chosen"]
 State = Float[Tensor, "batch state_dim"] | None
 
 
@@ -44,10 +46,10 @@ class ActionTransform(ABC):
         """The transformed action dimension; raises `TransformError` where the transform is undefined."""
 
     @abstractmethod
-    def forward(self, actions: Chunk, state: State = None) -> Chunk: ...
+    def forward(self, actions: Chunk, state: State = None) -> Transformed: ...
 
     @abstractmethod
-    def inverse(self, actions: Chunk, state: State = None) -> Chunk: ...
+    def inverse(self, actions: Transformed, state: State = None) -> Chunk: ...
 
     def check_values(self, actions: Chunk, state: State = None) -> None:  # noqa: B027 - most accept every value
         """Raise `TransformError` for actions that the inverse could not restore; run when statistics are fitted."""
@@ -62,10 +64,10 @@ class Identity(ActionTransform):
     def output_dim(self, action_dim: int, state_dim: int | None = None) -> int:
         return action_dim
 
-    def forward(self, actions: Chunk, state: State = None) -> Chunk:
+    def forward(self, actions: Chunk, state: State = None) -> Transformed:
         return actions
 
-    def inverse(self, actions: Chunk, state: State = None) -> Chunk:
+    def inverse(self, actions: Transformed, state: State = None) -> Chunk:
         return actions
 
 
@@ -102,17 +104,17 @@ class _Dimensionwise(ActionTransform):
                 f"{self.kind}: needs {len(dims)} state_dims in 0…{state_dim - 1}, one for each dim, got {state_dims}"
             )
 
-    def _chosen(self, actions: Chunk) -> Chunk:
+    def _chosen(self, actions: Chunk) -> Chosen:
         return actions if self.dims is None else actions[..., list(self.dims)]
 
-    def _put(self, actions: Chunk, chosen: Chunk) -> Chunk:
+    def _put(self, actions: Chunk, chosen: Chosen) -> Chunk:
         if self.dims is None:
             return chosen
         out = actions.clone()
         out[..., list(self.dims)] = chosen
         return out
 
-    def _reference(self, actions: Chunk, state: State) -> Chunk:
+    def _reference(self, actions: Chunk, state: State) -> Chosen:
         """The current state's corresponding dimensions, (batch, 1, dims)."""
         if state is None:
             raise TransformError(f"{self.kind} needs the current state ({self.state})")
@@ -131,10 +133,10 @@ class Relative(_Dimensionwise):
     def state_key(self) -> str | None:
         return self.state
 
-    def forward(self, actions: Chunk, state: State = None) -> Chunk:
+    def forward(self, actions: Chunk, state: State = None) -> Transformed:
         return self._put(actions, self._chosen(actions) - self._reference(actions, state))
 
-    def inverse(self, actions: Chunk, state: State = None) -> Chunk:
+    def inverse(self, actions: Transformed, state: State = None) -> Chunk:
         return self._put(actions, self._chosen(actions) + self._reference(actions, state))
 
 
@@ -149,12 +151,12 @@ class Delta(_Dimensionwise):
     def state_key(self) -> str | None:
         return self.state if self.first_step == "from_state" else None
 
-    def forward(self, actions: Chunk, state: State = None) -> Chunk:
+    def forward(self, actions: Chunk, state: State = None) -> Transformed:
         chosen = self._chosen(actions)
         before = torch.zeros_like(chosen[:, :1]) if self.state_key is None else self._reference(actions, state)
         return self._put(actions, torch.diff(chosen, dim=1, prepend=before))
 
-    def inverse(self, actions: Chunk, state: State = None) -> Chunk:
+    def inverse(self, actions: Transformed, state: State = None) -> Chunk:
         summed = self._chosen(actions).double().cumsum(1)  # double: rounding must not grow along the chunk
         if self.state_key is not None:
             summed = summed + self._reference(actions, state)
@@ -173,13 +175,13 @@ class UnwrapAngles(_Dimensionwise):
     def state_key(self) -> str | None:
         return self.state if self.first_step == "near_state" else None
 
-    def forward(self, actions: Chunk, state: State = None) -> Chunk:
+    def forward(self, actions: Chunk, state: State = None) -> Transformed:
         chosen = self._chosen(actions)
         before = chosen[:, :1] if self.state_key is None else self._reference(actions, state)
         turns = -torch.round(torch.diff(chosen, dim=1, prepend=before) / self.period).cumsum(1)
         return self._put(actions, chosen + turns * self.period)
 
-    def inverse(self, actions: Chunk, state: State = None) -> Chunk:
+    def inverse(self, actions: Transformed, state: State = None) -> Chunk:
         chosen = self._chosen(actions)
         return self._put(actions, chosen - torch.round(chosen / self.period) * self.period)
 
@@ -217,11 +219,11 @@ class Rotation6D(ActionTransform):
             )
         return action_dim - self._width + 6
 
-    def forward(self, actions: Chunk, state: State = None) -> Chunk:
+    def forward(self, actions: Chunk, state: State = None) -> Transformed:
         before, rotation, after = actions.tensor_split((self.start, self.start + self._width), dim=-1)
         return torch.cat([before, matrix_to_sixd(self._to_matrix(rotation)), after], dim=-1)
 
-    def inverse(self, actions: Chunk, state: State = None) -> Chunk:
+    def inverse(self, actions: Transformed, state: State = None) -> Chunk:
         before, sixd, after = actions.tensor_split((self.start, self.start + 6), dim=-1)
         return torch.cat([before, self._from_matrix(sixd_to_matrix(sixd)), after], dim=-1)
 
@@ -268,12 +270,12 @@ class Chain(ActionTransform):
             action_dim = step.output_dim(action_dim, state_dim)
         return action_dim
 
-    def forward(self, actions: Chunk, state: State = None) -> Chunk:
+    def forward(self, actions: Chunk, state: State = None) -> Transformed:
         for step in self.steps:
             actions = step.forward(actions, state)
         return actions
 
-    def inverse(self, actions: Chunk, state: State = None) -> Chunk:
+    def inverse(self, actions: Transformed, state: State = None) -> Chunk:
         for step in reversed(self.steps):
             actions = step.inverse(actions, state)
         return actions

@@ -19,7 +19,6 @@ CODEC = "h264"
 _ENCODER = "libx264"
 _OPTIONS = {
     "g": "2",  # a key frame every second frame, as LeRobot does: any frame costs at most two decodes
-    "bf": "0",  # no frames that depend on later ones
     "crf": "18",
     "preset": "veryfast",
     "threads": "1",  # the callers run one process per core

@@ -1,0 +1,77 @@
+"""Large columns are decoded once and mapped ever after; a changed source is decoded again."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from oat.data import columns
+from oat.data.columns import cache_directory, load_column
+from oat.errors import CorruptDataset
+
+
+class Source:
+    """A file and the column in it, counting how often it is decoded."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.decoded = path, 0
+        self.values = np.arange(12, dtype=np.float64).reshape(6, 2)
+        path.write_text("version 1")
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        self.decoded += 1
+        yield self.values[:4]
+        yield self.values[4:]
+
+    def load(self, shape: tuple[int, ...] = (6, 2)) -> np.ndarray:
+        return load_column("action", shape, self.blocks, [self.path])
+
+
+def is_mapped(array: np.ndarray) -> bool:
+    base: object = array
+    while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
+        base = base.base
+    return isinstance(base, np.memmap)
+
+
+def test_small_columns_stay_in_memory(tmp_path: Path) -> None:
+    source = Source(tmp_path / "f")
+    array = source.load()
+    np.testing.assert_array_equal(array, source.values)
+    assert array.dtype == np.float32
+    assert not is_mapped(array)
+    assert not array.flags.writeable
+    assert not cache_directory().exists()
+
+
+def test_large_columns_are_mapped_and_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "MAP_ABOVE_BYTES", 8)
+    source = Source(tmp_path / "f")
+    for _ in range(3):
+        array = source.load()
+        np.testing.assert_array_equal(array, source.values)
+        assert is_mapped(array)
+    assert source.decoded == 1
+
+
+def test_a_changed_file_is_decoded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "MAP_ABOVE_BYTES", 8)
+    source = Source(tmp_path / "f")
+    source.load()
+    source.values = source.values + 1
+    source.path.write_text("the second version")
+    np.testing.assert_array_equal(source.load(), source.values)
+    assert source.decoded == 2
+
+
+@pytest.mark.parametrize("limit", [8, 1 << 20])
+def test_wrong_row_counts_are_refused_and_not_cached(
+    limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "MAP_ABOVE_BYTES", limit)
+    source = Source(tmp_path / "f")
+    for shape in ((7, 2), (5, 2), (6, 3)):
+        with pytest.raises(CorruptDataset, match="action"):
+            source.load(shape)
+    assert not cache_directory().exists() or list(cache_directory().iterdir()) == []
