@@ -93,12 +93,12 @@ def test_statistics_come_from_the_given_episodes_only() -> None:
     train, validation = split_episodes(episodes, 0.2, seed=0)
     for number in validation:
         episodes.actions[episodes.frames(number)] = 1e6
-        episodes.observation(STATE)[episodes.frames(number)][:] = 1e6
+        np.asarray(episodes.observation(STATE))[episodes.frames(number)] = 1e6
     chosen = episodes.select(train)
     statistics = action_statistics(Windows(chosen, WindowConfig(8, 1)))
     assert statistics.max.max() < 10
     frames = observation_statistics(chosen, STATE)
-    np.testing.assert_allclose(frames.mean, episodes.observation(STATE)[chosen.all_frames()].mean(0), rtol=1e-5)
+    assert frames.max.max() < 200
 
 
 def test_statistics_count_valid_steps_only() -> None:

@@ -1,0 +1,179 @@
+"""Collecting: the data set is a function of the seed, whatever the workers and interruptions."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from oat.data.episodes import IMAGES, STATE, Episodes, open_dataset
+from oat.data.lerobot_writer import read_provenance
+from oat.errors import DatasetExists, InvalidOption, SimulatorError, UnknownName
+from oat.interfaces import ExpertConfig
+from oat.sims import load_simulator
+from oat.sims.collect import CollectConfig, Schedule, attempt_seed, collect
+from oat.sims.metaworld import MetaWorld
+
+TASKS = ("button-press", "drawer-open")
+
+
+def run(out: Path, tasks: tuple[str, ...] = TASKS, episodes: int = 3, **options: object) -> Episodes:
+    collect(MetaWorld(), CollectConfig(tasks, out, episodes, **options))  # type: ignore[arg-type]
+    return open_dataset(out)
+
+
+def assert_equal(one: Episodes, two: Episodes) -> None:
+    np.testing.assert_array_equal(one.actions, two.actions)
+    np.testing.assert_array_equal(one.ends, two.ends)
+    frames = np.arange(len(one.actions))
+    np.testing.assert_array_equal(one.observation(STATE)[frames], two.observation(STATE)[frames])
+    assert [one.task(e) for e in range(len(one))] == [two.task(e) for e in range(len(two))]
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Episodes:
+    return run(tmp_path_factory.mktemp("reference") / "set", workers=1)
+
+
+def test_the_set_holds_the_successes_asked_for(reference: Episodes) -> None:
+    assert [reference.task(e) for e in range(6)] == ["button-press"] * 3 + ["drawer-open"] * 3
+    assert reference.fps == 80
+    assert reference.action_names == ("x", "y", "z", "gripper")
+    assert reference.robot_type == "sawyer"
+    (entry,) = read_provenance(Path(reference.source.split(" (")[0]))
+    assert entry["expert"] == "scripted"
+    assert entry["tasks"]["drawer-open"]["episodes"] == 3
+
+
+def test_every_episode_is_its_attempt(reference: Episodes) -> None:
+    expert = MetaWorld().expert("drawer-open", ExpertConfig())
+    demonstration = expert.demonstrate(attempt_seed(0, "drawer-open", 0))
+    assert demonstration.success
+    np.testing.assert_array_equal(reference.actions[reference.frames(3)], demonstration.actions)
+
+
+def test_workers_do_not_change_the_set(reference: Episodes, tmp_path: Path) -> None:
+    assert_equal(run(tmp_path / "set", workers=2), reference)
+    assert [p.name for p in tmp_path.iterdir()] == ["set"]
+
+
+def test_a_killed_collection_continues(reference: Episodes, tmp_path: Path) -> None:
+    """kill -9 in the middle: no data set, no orphans; the same command finishes it and gives the same set."""
+    out = tmp_path / "set"
+    arguments = ["collect", "metaworld", "--tasks", *TASKS, "--episodes", "3", "--out", str(out), "--workers", "2"]
+    command = [sys.executable, "-c", "from oat.cli import main; main()", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not (finished := list(tmp_path.glob(".set.collecting/*/*.npz"))):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.005)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert not out.exists()
+    _wait_until_gone(process.pid)
+    kept = finished[0].stat().st_mtime_ns
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "6 episodes" in done.stdout
+    assert not finished[0].exists()  # the attempts are removed when the set is complete
+    assert kept
+    assert_equal(open_dataset(out), reference)
+
+
+def _wait_until_gone(session: int) -> None:
+    """The workers of a killed parent end by themselves."""
+    deadline = time.monotonic() + 30
+    while subprocess.run(["pgrep", "-s", str(session)], capture_output=True, check=False).stdout:
+        assert time.monotonic() < deadline, "orphaned workers"
+        time.sleep(0.1)
+
+
+def test_finished_attempts_are_not_run_again(reference: Episodes, tmp_path: Path) -> None:
+    """A planted attempt is used as it is; gaps before it are filled."""
+    out = tmp_path / "set"
+    folder = tmp_path / ".set.collecting" / "button-press"
+    folder.mkdir(parents=True)
+    np.savez(
+        folder / "000001.npz", **{"action": np.full((2, 4), 0.5, np.float32), STATE: np.zeros((2, 39), np.float32)}
+    )
+    read = run(out, tasks=("button-press",))
+    assert read.lengths[1] == 2
+    np.testing.assert_array_equal(read.actions[read.frames(0)], reference.actions[reference.frames(0)])
+
+
+def test_other_settings_do_not_continue_an_interrupted_collection(tmp_path: Path) -> None:
+    (tmp_path / ".set.collecting").mkdir()
+    (tmp_path / ".set.collecting" / "recipe.json").write_text(json.dumps({"seed": 5}))
+    with pytest.raises(DatasetExists, match="other settings"):
+        run(tmp_path / "set")
+
+
+def test_existing_sets_are_refused_extended_or_replaced(tmp_path: Path) -> None:
+    out, one = tmp_path / "set", ("button-press",)
+    run(out, one, 1)
+    with pytest.raises(DatasetExists, match="--exists append"):
+        run(out, one, 1)
+    with pytest.raises(DatasetExists, match="already holds episodes of seed 0"):
+        run(out, one, 1, exists="append")
+    assert len(run(out, one, 2, seed=1, exists="append")) == 3
+    assert len(read_provenance(out)) == 2
+    assert len(run(out, one, 1, seed=2, exists="overwrite")) == 1
+
+
+def test_cameras_are_recorded_as_video(tmp_path: Path) -> None:
+    expert = ExpertConfig(cameras=("corner2", "gripperPOV"), image_size=48)
+    read = run(tmp_path / "set", ("button-press",), 2, expert=expert)
+    assert set(read.cameras) == {IMAGES + "corner2", IMAGES + "gripperPOV"}
+    images = read.observation(IMAGES + "corner2")[read.frames(1)]
+    assert images.shape == (read.lengths[1], 48, 48, 3)
+    assert images.std() > 10
+
+
+def test_bad_requests_are_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match="Did you mean 'drawer-open'"):
+        run(tmp_path / "set", ("drawer-opn",))
+    for wrong in ({"episodes": 0}, {"workers": 0}, {"tasks": ()}, {"tasks": ("reach", "reach")}):
+        with pytest.raises(InvalidOption):
+            run(tmp_path / "set", **wrong)  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_expert_that_keeps_failing_is_given_up() -> None:
+    config = CollectConfig(("reach",), Path("unused"), episodes=2)
+    schedule = Schedule(config, {"reach": {}})
+    for _ in range(27):
+        attempt = schedule.next_attempt()
+        assert attempt is not None
+        schedule.finished(*attempt, success=False)
+    schedule.next_attempt()
+    with pytest.raises(SimulatorError, match="succeeded in only 0 of"):
+        schedule.next_attempt()
+
+
+@pytest.mark.parametrize("running", [1, 3])
+def test_the_first_successes_are_kept_in_any_order_of_finishing(running: int) -> None:
+    """Attempts 1 and 2 fail; whichever number run at once, attempts 0, 3 and 4 are kept and 5 is never started."""
+    outcome = [True, False, False, True, True, True, True]
+    schedule = Schedule(CollectConfig(("reach",), Path("unused"), episodes=3), {"reach": {}})
+    started: list[tuple[str, int]] = []
+    for _ in range(50):
+        while len(started) < running and (attempt := schedule.next_attempt()):
+            started.append(attempt)
+        if started:
+            task, number = started.pop()  # the newest finishes first
+            schedule.finished(task, number, outcome[number])
+    assert schedule.kept("reach") == [0, 3, 4]
+    assert max(schedule.outcomes["reach"]) == 4
+
+
+def test_seeds_differ_between_tasks_and_attempts() -> None:
+    seeds = {
+        attempt_seed(s, task, i) for s in range(3) for task in load_simulator("metaworld").tasks for i in range(20)
+    }
+    assert len(seeds) == 3 * 50 * 20
