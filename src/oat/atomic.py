@@ -41,14 +41,18 @@ def explain_write_errors(target: Path) -> Iterator[None]:
 
 
 @contextmanager
-def staged_file(target: Path) -> Iterator[Path]:
-    """A temporary path beside `target` that replaces it when the block succeeds and vanishes when it fails."""
+def staged_file(target: Path, durable: bool = True) -> Iterator[Path]:
+    """A temporary path beside `target` that replaces it when the block succeeds and vanishes when it fails.
+
+    A durable file survives a power failure, too, at the price of waiting for the disk.
+    """
     with explain_write_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         staging = target.with_name(f".{target.stem}.partial-{os.getpid()}-{secrets.token_hex(4)}{target.suffix}")
         try:
             yield staging
-            _sync(staging)
+            if durable:
+                _sync(staging)
             staging.replace(target)
         finally:
             staging.unlink(missing_ok=True)

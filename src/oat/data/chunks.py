@@ -113,10 +113,11 @@ class Windows:
         self, frame: Int64[np.ndarray, " n"], end: Int64[np.ndarray, " n"]
     ) -> Float32[np.ndarray, "n action_horizon action_dim"]:
         horizon, actions = self.config.action_horizon, self.episodes.actions
-        whole = end - frame >= horizon
-        out = np.empty((len(frame), horizon * actions.shape[1]), np.float32)
-        out[whole] = self._whole_windows[frame[whole]]
-        short = ~whole
+        short = np.flatnonzero(end - frame < horizon)
+        if len(self._whole_windows):
+            out = self._whole_windows[np.minimum(frame, len(self._whole_windows) - 1)]
+        else:  # the whole set is shorter than one window
+            out = np.empty((len(frame), horizon * actions.shape[1]), np.float32)
         steps = np.minimum(frame[short, None] + self._ahead, end[short, None] - 1)
         out[short] = actions[steps].reshape(len(steps), out.shape[1])
         return out.reshape(len(frame), horizon, actions.shape[1])

@@ -91,10 +91,10 @@ def _bars(lengths: tuple[int, ...]) -> str:
 
 
 def _dimension_table(dimensions: tuple[DimensionSummary, ...]) -> Table:
-    table = _table("actions", "dim", "min", "1 %", "mean", "std", "99 %", "max", "saturated", "NaN/inf", "")
+    table = _table("actions", "dim", "min", "1 %", "mean", "std", "99 %", "max", "saturated", "NaN/inf")
     for d in dimensions:
         numbers = [f"{value:.4g}" for value in (d.min, d.q01, d.mean, d.std, d.q99, d.max)]
-        table.add_row(d.name, *numbers, f"{d.saturated:.1%}", str(d.nonfinite), "constant" if d.constant else "")
+        table.add_row(d.name, *numbers, "constant" if d.constant else f"{d.saturated:.1%}", str(d.nonfinite))
     return table
 
 

@@ -72,7 +72,7 @@ class AttemptStore:
         return self.folder / task / f"{attempt:06d}.{'npz' if success else 'failed'}"
 
     def save(self, task: str, attempt: int, demonstration: Demonstration) -> None:
-        with staged_file(self.path(task, attempt, demonstration.success)) as staging:
+        with staged_file(self.path(task, attempt, demonstration.success), durable=False) as staging:
             if demonstration.success:
                 with staging.open("wb") as file:
                     np.savez(file, allow_pickle=False, action=demonstration.actions, **dict(demonstration.observations))

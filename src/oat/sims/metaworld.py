@@ -68,9 +68,9 @@ class MetaWorldEnv:
 
     def _observe(self) -> dict[str, np.ndarray]:
         observation = {STATE: self.raw_state.astype(np.float32)}
-        if self._renderer is not None:
-            for camera in self._cameras:
-                observation[IMAGES + camera] = self._renderer.render(self._env.data, camera)
+        for camera in self._cameras:
+            assert self._renderer is not None
+            observation[IMAGES + camera] = self._renderer.render(self._env.data, camera)
         return observation
 
 
@@ -84,26 +84,20 @@ class ScriptedExpert:
         self._noise = config.noise
 
     def demonstrate(self, seed: int) -> Demonstration:
-        generator = np.random.default_rng(seed)
-        observation = self._env.reset(seed)
-        observations: dict[str, list[np.ndarray]] = {key: [] for key in observation}
-        actions: list[np.ndarray] = []
-        success = False
+        noise = self._noise * np.random.default_rng(seed).normal(size=(MAX_STEPS, ACTION_DIM))
+        act, step = self._policy.get_action, self._env.step
+        observation, success = self._env.reset(seed), False
+        observations, actions = [], []
         with warnings.catch_warnings():  # once per episode: the experts warn at every step that their gain is high
             warnings.filterwarnings("ignore", "Constant", UserWarning)
             while not success and len(actions) < MAX_STEPS:
-                action = self._act(generator)
-                for key, value in observation.items():
-                    observations[key].append(value)
+                action = (act(self._env.raw_state) + noise[len(actions)]).astype(np.float32)
+                action = np.minimum(np.maximum(action, -1), 1)  # np.clip takes three times as long on four numbers
+                observations.append(observation)
                 actions.append(action)
-                observation, success = self._env.step(action)
-        return Demonstration(np.stack(actions), {key: np.stack(rows) for key, rows in observations.items()}, success)
-
-    def _act(self, generator: np.random.Generator) -> Float32[np.ndarray, "4"]:
-        action = self._policy.get_action(self._env.raw_state)
-        if self._noise:
-            action = action + generator.normal(scale=self._noise, size=ACTION_DIM)
-        return action.astype(np.float32).clip(-1, 1)
+                observation, success = step(action)
+        stacked = {key: np.stack([o[key] for o in observations]) for key in observation}
+        return Demonstration(np.stack(actions), stacked, success)
 
 
 class MetaWorld:

@@ -1,0 +1,127 @@
+"""The command as a person meets it: help that helps, one readable line for a mistake, no traceback."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from oat.cli import VERBS
+from oat.data.episodes import open_dataset
+from tests.data.test_formats import assert_same
+from tests.datasets import WRITERS, make_episodes, write_npz, write_robomimic, write_zarr
+
+
+def oat(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sys.executable).with_name("oat")), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False, env=None)
+
+
+def test_without_arguments_it_shows_its_verbs() -> None:
+    done = oat()
+    assert done.returncode == 0
+    assert all(verb in done.stdout for verb in VERBS)
+    assert "--debug" in done.stdout
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help(verb: str) -> None:
+    done = oat(verb, "--help")
+    assert done.returncode == 0
+    words = " ".join(done.stdout.replace("│", " ").split())
+    assert f"usage: oat {verb}" in words
+    assert words.count("--") > 4
+    assert "(default:" in words
+
+
+def test_help_is_fast_and_does_not_import_torch() -> None:
+    code = "import sys, oat.cli; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["inspect", "/nowhere"], "no such file"),
+        (["convert", "/nowhere", "/tmp/out"], "no such file"),
+        (["collect", "metaworld", "--tasks", "boxclose", "--out", "/tmp/x"], "Did you mean 'box-close'"),
+        (["collect", "metaworld", "--tasks", "reach", "--episodes", "0", "--out", "/tmp/x"], "at least 1"),
+    ],
+)
+def test_a_mistake_is_one_line(arguments: list[str], message: str) -> None:
+    done = oat(*arguments)
+    assert done.returncode == 1
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("error: ")
+    assert message in line
+
+
+def test_debug_shows_the_traceback() -> None:
+    done = oat("inspect", "/nowhere", "--debug")
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "detect_format" in done.stderr
+
+
+def test_a_wrong_command_line_is_status_2() -> None:
+    assert oat("inspect").returncode == 2
+    assert oat("dance").returncode == 2
+    assert oat("collect", "mujoco", "--tasks", "reach", "--out", "x").returncode == 2
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_inspect_prints_and_draws(name: str, tmp_path: Path) -> None:
+    path = WRITERS[name](tmp_path, make_episodes(5))
+    done = oat("inspect", path, "--picture", tmp_path / "picture.png")
+    assert done.returncode == 0, done.stderr
+    assert "5 episodes" in done.stdout
+    assert "observation.images.front" in done.stdout
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "picture.png").stat().st_size > 20_000
+
+
+def test_inspect_counts_what_is_wrong(tmp_path: Path) -> None:
+    episodes = make_episodes(4)
+    for e in episodes:
+        e.actions[:, 1] = 0.25
+        e.actions[:, 2] = np.clip(e.actions[:, 2], -0.5, 0.5)
+    episodes[2].actions[0, 0] = np.nan
+    done = oat("inspect", write_npz(tmp_path / "set.npz", episodes), "--json", cwd=tmp_path)
+    summary = json.loads(done.stdout)
+    first, second, third = summary["dimensions"]
+    assert first["nonfinite"] == 1
+    assert (second["constant"], second["saturated"], second["min"]) == (True, 0.0, 0.25)
+    clipped = np.concatenate([e.actions[np.isfinite(e.actions).all(1), 2] for e in episodes])
+    assert third["saturated"] == pytest.approx((np.abs(clipped) == 0.5).mean())
+    assert (third["min"], third["max"]) == (-0.5, 0.5)
+    assert summary["lengths"] == {"task 0": [len(e.actions) for e in episodes]}
+    assert (tmp_path / "set-inspect.png").exists()
+    table = oat("inspect", tmp_path / "set.npz", cwd=tmp_path).stdout
+    assert "constant" in table
+    assert "NaN" in table
+    assert "cannot be trained on" in table
+
+
+def test_inspect_a_part(tmp_path: Path) -> None:
+    path = write_robomimic(tmp_path / "set.hdf5", make_episodes(6))
+    for arguments, count in ((["--subset", "train"], 3), (["--episodes", "1:3,5"], 3)):
+        summary = json.loads(oat("inspect", path, *arguments, "--json", cwd=tmp_path).stdout)
+        assert summary["episodes"] == count
+    assert "must end in" in oat("inspect", path, "--picture", "x.jpeg").stderr
+
+
+def test_convert(tmp_path: Path) -> None:
+    written = make_episodes(5)
+    source = write_zarr(tmp_path / "in.zarr", written)
+    done = oat("convert", source, tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert "assuming 10" in done.stderr
+    assert "wrote 5 episodes" in done.stdout
+    assert_same(open_dataset(tmp_path / "out"), written, exact_images=True)
+    assert "exists" in oat("convert", source, tmp_path / "out").stderr
+    again = oat("convert", source, tmp_path / "out", "--episodes", "1:3", "--exists", "append", "--fps", "10")
+    assert again.returncode == 0, again.stderr
+    assert_same(open_dataset(tmp_path / "out"), [*written, *written[1:3]], exact_images=True)
+    assert "same directory" in oat("convert", tmp_path / "out", tmp_path / "out", "--exists", "overwrite").stderr
