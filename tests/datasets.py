@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import h5py
 import numpy as np
@@ -78,7 +79,7 @@ def write_libero(path: Path, episodes: list[Reference]) -> Path:
     return path
 
 
-def write_zarr(path: Path, episodes: list[Reference], image_dtype: str = "float32", version: int = 2) -> Path:
+def write_zarr(path: Path, episodes: list[Reference], image_dtype: str = "float32", version: Literal[2, 3] = 2) -> Path:
     store = zarr.storage.ZipStore(path, mode="w") if path.suffix == ".zip" else path
     group = zarr.open_group(store, mode="w", zarr_format=version)
     arrays = {
@@ -89,7 +90,7 @@ def write_zarr(path: Path, episodes: list[Reference], image_dtype: str = "float3
     }
     for name, array in arrays.items():
         group.create_array(name, data=array, chunks=(7, *array.shape[1:]))
-    if path.suffix == ".zip":
+    if isinstance(store, zarr.storage.ZipStore):
         store.close()
     return path
 

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from oat import atomic
 from oat.atomic import StagedDirectory, staged_directory, staged_file
 from oat.errors import WriteFailed
 
@@ -28,7 +27,7 @@ def test_a_file_is_replaced_only_by_a_complete_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("exchange", ["in one step", "by renaming"])
 def test_a_directory_replaces_another(exchange: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if exchange == "by renaming":  # as on systems without renameat2
-        monkeypatch.setattr(atomic.ctypes, "CDLL", lambda *args, **kwargs: object())
+        monkeypatch.setattr("oat.atomic.ctypes.CDLL", lambda *args, **kwargs: object())
     target = tmp_path / "set"
     for text in ("first", "second"):
         with staged_directory(target) as staging:

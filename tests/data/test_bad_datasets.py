@@ -174,7 +174,7 @@ def test_zarr_without_the_required_arrays(tmp_path: Path) -> None:
 
 def test_wrong_episode_ends_are_refused(tmp_path: Path) -> None:
     path = write_zarr(tmp_path / "set.zarr", make_episodes(2))
-    zarr.open_group(path, mode="r+")["meta/episode_ends"][:] = [1, 100]
+    zarr.open_array(path / "meta" / "episode_ends", mode="r+")[:] = np.array([1, 100])
     with pytest.raises(InvalidEpisode, match="episode_ends must increase"):
         open_dataset(path)
     np.savez(tmp_path / "set.npz", actions=np.zeros((5, 2)), episode_ends=[3, 4])

@@ -109,7 +109,7 @@ def test_statistics_are_those_of_the_frames(tmp_path: Path) -> None:
 
 
 def test_features_of_any_shape_round_trip(tmp_path: Path) -> None:
-    values = {
+    values: dict[str, np.ndarray] = {
         "observation.scalar": np.arange(5),
         "observation.points": np.random.default_rng(0).normal(size=(5, 3, 2)).astype(np.float32),
         "observation.images.odd": np.full((5, 33, 47, 3), 90, np.uint8),  # odd sides

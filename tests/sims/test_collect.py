@@ -14,9 +14,9 @@ import pytest
 from oat.data.episodes import IMAGES, STATE, Episodes, open_dataset
 from oat.data.lerobot_writer import read_provenance
 from oat.errors import DatasetExists, InvalidOption, SimulatorError, UnknownName
-from oat.interfaces import ExpertConfig
+from oat.interfaces import Demonstration, ExpertConfig
 from oat.sims import load_simulator
-from oat.sims.collect import CollectConfig, Schedule, attempt_seed, collect
+from oat.sims.collect import AttemptStore, CollectConfig, Schedule, attempt_seed, collect
 from oat.sims.metaworld import MetaWorld
 
 TASKS = ("button-press", "drawer-open")
@@ -97,11 +97,9 @@ def _wait_until_gone(session: int) -> None:
 def test_finished_attempts_are_not_run_again(reference: Episodes, tmp_path: Path) -> None:
     """A planted attempt is used as it is; gaps before it are filled."""
     out = tmp_path / "set"
-    folder = tmp_path / ".set.collecting" / "button-press"
-    folder.mkdir(parents=True)
-    np.savez(
-        folder / "000001.npz", **{"action": np.full((2, 4), 0.5, np.float32), STATE: np.zeros((2, 39), np.float32)}
-    )
+    folder = tmp_path / ".set.collecting"
+    planted = Demonstration(np.full((2, 4), 0.5, np.float32), {STATE: np.zeros((2, 39), np.float32)}, success=True)
+    AttemptStore(folder).save("button-press", 1, planted)
     read = run(out, tasks=("button-press",))
     assert read.lengths[1] == 2
     np.testing.assert_array_equal(read.actions[read.frames(0)], reference.actions[reference.frames(0)])
@@ -140,7 +138,7 @@ def test_bad_requests_are_refused_before_anything_runs(tmp_path: Path) -> None:
         run(tmp_path / "set", ("drawer-opn",))
     for wrong in ({"episodes": 0}, {"workers": 0}, {"tasks": ()}, {"tasks": ("reach", "reach")}):
         with pytest.raises(InvalidOption):
-            run(tmp_path / "set", **wrong)  # type: ignore[arg-type]
+            run(tmp_path / "set", **wrong)
     assert list(tmp_path.iterdir()) == []
 
 

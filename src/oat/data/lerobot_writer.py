@@ -229,8 +229,10 @@ class LeRobotWriter:
 
     def discard(self) -> None:
         """Remove everything written so far; what was at the target stays."""
-        for files in (*self._videos.values(), *([self._data] if self._data else [])):
-            files.abandon()
+        for videos in self._videos.values():
+            videos.abandon()
+        if self._data is not None:
+            self._data.abandon()
         if self._staging is not None:
             self._staging.discard()
 

@@ -87,7 +87,8 @@ class ScriptedExpert:
         noise = self._noise * np.random.default_rng(seed).normal(size=(MAX_STEPS, ACTION_DIM))
         act, step = self._policy.get_action, self._env.step
         observation, success = self._env.reset(seed), False
-        observations, actions = [], []
+        observations: list[dict[str, np.ndarray]] = []
+        actions: list[np.ndarray] = []
         with warnings.catch_warnings():  # once per episode: the experts warn at every step that their gain is high
             warnings.filterwarnings("ignore", "Constant", UserWarning)
             while not success and len(actions) < MAX_STEPS:
