@@ -1,11 +1,14 @@
 """Types and shapes are checked at run time in tests (jaxtyping + beartype); caches go to a temporary directory."""
 
 import pytest
+from hypothesis import settings
 from jaxtyping import install_import_hook
 
 import tests.typecheck  # must be imported before the hook names it, and the hook before anything imports oat
 
 install_import_hook("oat", f"{tests.typecheck.__name__}.check_types")
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(autouse=True)

@@ -53,7 +53,7 @@ def sample(seed: int, batch: int = 3, time: int = 9, scale: float = 1.0) -> tupl
     return actions, state
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 10**6), scale=st.sampled_from([1e-3, 1.0, 100.0]))
 @pytest.mark.parametrize("transform", VALUES, ids=str)
 def test_the_inverse_restores_the_actions(transform: ActionTransform, seed: int, scale: float) -> None:
@@ -132,7 +132,6 @@ def test_six_dimensions_are_the_first_two_columns() -> None:
 
 
 @given(seed=st.integers(0, 10**6))
-@settings(deadline=None)
 def test_any_six_numbers_are_a_rotation(seed: int) -> None:
     """A decoder's output need not be orthonormal."""
     matrix = sixd_to_matrix(torch.randn(20, 6, generator=torch.Generator().manual_seed(seed)))
@@ -142,7 +141,7 @@ def test_any_six_numbers_are_a_rotation(seed: int) -> None:
 
 @pytest.mark.parametrize("representation", ["quaternion_xyzw", "quaternion_wxyz"])
 @given(seed=st.integers(0, 10**6))
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_quaternions_are_restored_up_to_their_sign(representation: Any, seed: int) -> None:
     actions = torch.randn(2, 5, 6, generator=torch.Generator().manual_seed(seed))
     actions[..., 1:5] = torch.nn.functional.normalize(actions[..., 1:5], dim=-1)

@@ -60,7 +60,7 @@ def print_summary(summary: DatasetSummary) -> None:
 
 
 def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for number, column in enumerate(columns):
         table.add_column(column, justify="left" if number == 0 else "right")
     return table
@@ -93,7 +93,7 @@ def _bars(lengths: tuple[int, ...]) -> str:
 def _dimension_table(dimensions: tuple[DimensionSummary, ...]) -> Table:
     table = _table("actions", "dim", "min", "1 %", "mean", "std", "99 %", "max", "saturated", "NaN/inf")
     for d in dimensions:
-        numbers = [f"{value:.4g}" for value in (d.min, d.q01, d.mean, d.std, d.q99, d.max)]
+        numbers = [f"{value:.3g}" for value in (d.min, d.q01, d.mean, d.std, d.q99, d.max)]
         table.add_row(d.name, *numbers, "constant" if d.constant else f"{d.saturated:.1%}", str(d.nonfinite))
     return table
 

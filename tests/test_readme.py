@@ -1,0 +1,38 @@
+"""The README's examples run, and its file tree is the repository's."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.datasets import make_episodes, write_lerobot
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def test_python_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_lerobot(tmp_path / "demonstrations", make_episodes(12))
+    examples = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert len(examples) >= 2
+    for example in examples:
+        exec(compile(example, "README.md", "exec"), {"np": np})
+
+
+def test_the_tree_names_every_module() -> None:
+    tree = README.split("## The files")[1].split("```")[1]
+    named = set(re.findall(r"[\w-]+\.(?:py|sh|txt)|Makefile", tree))
+    modules = {path.name for path in (ROOT / "src").rglob("*.py")}
+    assert modules - named == set()
+    assert {name for name in named if name.endswith(".py")} - modules == set()
+
+
+def test_every_command_shown_exists() -> None:
+    from oat.cli import VERBS
+
+    shown = {match for match in re.findall(r"^oat (\w+)", README, re.MULTILINE)}
+    assert shown == set(VERBS)
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"make (demo|test|bench)", README)) <= targets
