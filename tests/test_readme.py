@@ -32,7 +32,7 @@ def test_the_tree_names_every_module() -> None:
 def test_every_command_shown_exists() -> None:
     from oat.cli import VERBS
 
-    shown = {match for match in re.findall(r"^oat (\w+)", README, re.MULTILINE)}
+    shown = set(re.findall(r"^oat (\w+)", README, re.MULTILINE))
     assert shown == set(VERBS)
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"make (demo|test|bench)", README)) <= targets
