@@ -22,7 +22,8 @@ from oat.data.episodes import STATE, open_dataset
 from oat.data.lerobot_writer import LeRobotWriter
 from oat.interfaces import Demonstration, ExpertConfig
 from oat.sims import load_simulator
-from oat.sims.collect import AttemptStore, CollectConfig, attempt_seed, run_attempt
+from oat.sims.collect import AttemptStore, attempt_seed, run_attempt
+from oat.sims.config import CollectConfig
 from oat.sims.metaworld import MetaWorldEnv
 
 ACTION_DIM, STATE_DIM, HORIZON, BATCH = 7, 14, 32, 256
@@ -126,20 +127,20 @@ def measure_opening(folder: Path, frames: int) -> list[Row]:
 
 def measure_collecting(folder: Path, tasks: tuple[str, ...], episodes: int) -> list[Row]:
     """Steps per second of collecting against stepping the simulator through the very same episodes and nothing else."""
-    config = CollectConfig(tasks, folder / "out", episodes)
+    config = CollectConfig("metaworld", tasks, folder / "out", episodes)
     demonstrations = {}
     for task in tasks:
         expert = load_simulator("metaworld").expert(task, ExpertConfig())
         for number in range(episodes):
             demonstrations[task, number] = expert.demonstrate(attempt_seed(0, task, number))
-        run_attempt("metaworld", task, 999, config, AttemptStore(folder / "warm-up"))
+        run_attempt(task, 999, config, AttemptStore(folder / "warm-up"))
         step_raw(task, 0, demonstrations[task, 0])
     steps = sum(len(d.actions) for d in demonstrations.values())
     collecting, stepping = np.zeros(REPEATS), np.zeros(REPEATS)
     for repeat in range(REPEATS):
         store = AttemptStore(folder / f"attempts-{repeat}")
         for (task, number), shown in demonstrations.items():  # in turn, so that other load falls on all alike
-            collecting[repeat] += timed(lambda: run_attempt("metaworld", task, number, config, store))  # noqa: B023
+            collecting[repeat] += timed(lambda: run_attempt(task, number, config, store))  # noqa: B023
             stepping[repeat] += timed(lambda: step_raw(task, number, shown))  # noqa: B023
     two = parallel_speedup(tasks, episodes, folder)
     return [
@@ -195,14 +196,14 @@ def parallel_speedup(tasks: tuple[str, ...], episodes: int, folder: Path) -> flo
 def _warm_up(arguments: tuple[tuple[str, ...], Path]) -> None:
     tasks, folder = arguments
     for task in tasks:
-        run_attempt("metaworld", task, 999, CollectConfig(tasks, folder), AttemptStore(folder / f"w-{os.getpid()}"))
+        run_attempt(task, 999, CollectConfig("metaworld", tasks, folder), AttemptStore(folder / f"w-{os.getpid()}"))
 
 
 def _collect_all(arguments: tuple[tuple[str, ...], int, Path]) -> int:
     tasks, episodes, folder = arguments
-    config = CollectConfig(tasks, folder, episodes)
+    config = CollectConfig("metaworld", tasks, folder, episodes)
     attempts = [(task, number) for task in tasks for number in range(episodes)]
-    return sum(run_attempt("metaworld", *attempt, config, AttemptStore(folder))[1] for attempt in attempts)
+    return sum(run_attempt(*attempt, config, AttemptStore(folder))[1] for attempt in attempts)
 
 
 def anonymous_megabytes() -> float:

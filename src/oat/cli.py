@@ -1,16 +1,17 @@
 """The `oat` command: verb → function, nothing else."""
 
-import os
 import sys
 import traceback
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import tyro
 from rich.console import Console
 from rich.markup import escape
 
+from oat.data.episodes import CameraStorage, WhenExists
 from oat.errors import OatError
+from oat.sims.config import CollectConfig
 
 _DESCRIPTION = """Ordered action tokenization: robot action chunks to a few ordered tokens and back.
 
@@ -43,9 +44,9 @@ def convert(
     out: tyro.conf.Positional[Path],
     subset: str | None = None,
     episodes: str | None = None,
-    cameras: Literal["image", "video"] = "image",
+    cameras: CameraStorage = "image",
     fps: float | None = None,
-    exists: Literal["refuse", "append", "overwrite"] = "refuse",
+    exists: WhenExists = "refuse",
 ) -> None:
     """Convert a data set in any known format to LeRobotDataset v3.0.
 
@@ -63,50 +64,15 @@ def convert(
     convert_dataset(source, out, subset=subset, ranges=episodes, cameras=cameras, fps=fps, exists=exists)
 
 
-def collect(
-    simulator: tyro.conf.Positional[Literal["metaworld"]],
-    tasks: tuple[str, ...],
-    out: Path,
-    episodes: int = 50,
-    seed: int = 0,
-    noise: float = 0.0,
-    cameras: tuple[str, ...] = (),
-    image_size: int = 128,
-    camera_storage: Literal["video", "image"] = "video",
-    workers: int = os.cpu_count() or 1,
-    exists: Literal["refuse", "append", "overwrite"] = "refuse",
-) -> None:
+def collect(config: tyro.conf.OmitArgPrefixes[CollectConfig]) -> None:
     """Let a simulator's expert demonstrate tasks; successful episodes become a LeRobotDataset v3.0.
 
     The same seed gives the same data set, whatever the number of workers. After an interruption the same command
     continues where it was.
-
-    Args:
-        simulator: Which benchmark.
-        tasks: Task names, such as box-close coffee-pull; "all" for every task the simulator has.
-        out: The directory to write; it appears when it is complete.
-        episodes: Successful episodes per task.
-        seed: Determines all initial conditions and noise.
-        noise: Standard deviation of Gaussian action noise, for diversity; the noisy actions are recorded.
-        cameras: Cameras to record, such as corner2 gripperPOV; none by default, which is much faster.
-        image_size: Height and width of camera images.
-        camera_storage: video stores H.264; image stores lossless PNG.
-        workers: Processes.
-        exists: What to do when OUT exists.
     """
-    from oat.data.episodes import open_dataset
-    from oat.data.summary import summarize_dataset
-    from oat.interfaces import ExpertConfig
-    from oat.report.dataset import print_summary
-    from oat.sims import load_simulator
-    from oat.sims.collect import CollectConfig
-    from oat.sims.collect import collect as run_collection
+    from oat.sims.collect import collect_demonstrations
 
-    loaded = load_simulator(simulator)
-    names = loaded.tasks if tasks == ("all",) else tasks
-    expert = ExpertConfig(cameras, image_size, noise)
-    run_collection(loaded, CollectConfig(names, out, episodes, seed, expert, workers, camera_storage, exists))
-    print_summary(summarize_dataset(open_dataset(out)))
+    collect_demonstrations(config)
 
 
 VERBS: dict[str, Any] = {"collect": collect, "inspect": inspect, "convert": convert}

@@ -10,6 +10,8 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float32
 
+from oat.errors import InvalidOption
+
 
 @dataclass(frozen=True)
 class Demonstration:
@@ -26,11 +28,15 @@ class ExpertConfig:
     """How demonstrations are made; equal configurations and seeds give equal demonstrations."""
 
     cameras: tuple[str, ...] = ()
-    """Cameras to record; none by default, which is much faster."""
+    """Cameras to record, such as corner2 gripperPOV; none by default, which is much faster."""
     image_size: int = 128
     """Height and width of camera images."""
     noise: float = 0.0
     """Standard deviation of Gaussian noise added to the expert's actions; the noisy action is executed and recorded."""
+
+    def __post_init__(self) -> None:
+        if self.noise < 0 or self.image_size < 16:
+            raise InvalidOption(f"noise must be ≥ 0 and image_size ≥ 16, got {self.noise:g} and {self.image_size}")
 
 
 @runtime_checkable

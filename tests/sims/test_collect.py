@@ -16,14 +16,15 @@ from oat.data.lerobot_writer import read_provenance
 from oat.errors import DatasetExists, InvalidOption, SimulatorError, UnknownName
 from oat.interfaces import Demonstration, ExpertConfig
 from oat.sims import load_simulator
-from oat.sims.collect import AttemptStore, CollectConfig, Schedule, attempt_seed, collect
+from oat.sims.collect import AttemptStore, Schedule, attempt_seed, collect_demonstrations
+from oat.sims.config import CollectConfig
 from oat.sims.metaworld import MetaWorld
 
 TASKS = ("button-press", "drawer-open")
 
 
 def run(out: Path, tasks: tuple[str, ...] = TASKS, episodes: int = 3, **options: object) -> Episodes:
-    collect(MetaWorld(), CollectConfig(tasks, out, episodes, **options))  # type: ignore[arg-type]
+    collect_demonstrations(CollectConfig("metaworld", tasks, out, episodes, **options))  # type: ignore[arg-type]
     return open_dataset(out)
 
 
@@ -80,7 +81,7 @@ def test_a_killed_collection_continues(reference: Episodes, tmp_path: Path) -> N
     kept = finished[0].stat().st_mtime_ns
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "6 episodes" in done.stdout
+    assert "wrote 6 episodes" in done.stdout
     assert not finished[0].exists()  # the attempts are removed when the set is complete
     assert kept
     assert_equal(open_dataset(out), reference)
@@ -143,7 +144,7 @@ def test_bad_requests_are_refused_before_anything_runs(tmp_path: Path) -> None:
 
 
 def test_an_expert_that_keeps_failing_is_given_up() -> None:
-    config = CollectConfig(("reach",), Path("unused"), episodes=2)
+    config = CollectConfig("metaworld", ("reach",), Path("unused"), episodes=2)
     schedule = Schedule(config, {"reach": {}})
     for _ in range(27):
         attempt = schedule.next_attempt()
@@ -158,7 +159,7 @@ def test_an_expert_that_keeps_failing_is_given_up() -> None:
 def test_the_first_successes_are_kept_in_any_order_of_finishing(running: int) -> None:
     """Attempts 1 and 2 fail; whichever number run at once, attempts 0, 3 and 4 are kept and 5 is never started."""
     outcome = [True, False, False, True, True, True, True]
-    schedule = Schedule(CollectConfig(("reach",), Path("unused"), episodes=3), {"reach": {}})
+    schedule = Schedule(CollectConfig("metaworld", ("reach",), Path("unused"), episodes=3), {"reach": {}})
     started: list[tuple[str, int]] = []
     for _ in range(50):
         while len(started) < running and (attempt := schedule.next_attempt()):

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from oat.data.episodes import Episodes, open_dataset, parse_episode_ranges
-from oat.data.lerobot_writer import CameraStorage, LeRobotWriter, WhenExists, copy_episode
+from oat.data.episodes import CameraStorage, Episodes, WhenExists, open_dataset, parse_episode_ranges
+from oat.data.lerobot_writer import LeRobotWriter, copy_episode
 from oat.errors import InvalidOption
 from oat.progress import progress_bar
 

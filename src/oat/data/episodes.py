@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, SupportsIndex, runtime_checkable
+from typing import Any, Literal, Protocol, SupportsIndex, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float32, Int64
@@ -15,6 +15,12 @@ STATE = "observation.state"
 
 IMAGES = "observation.images."
 """LeRobot's prefix of camera images, used for every format."""
+
+CameraStorage = Literal["video", "image"]
+"""How cameras are written: H.264, which is small, or PNG, which is exact."""
+
+WhenExists = Literal["refuse", "append", "overwrite"]
+"""What a writer does when its output path is taken."""
 
 FLOAT32, UINT8 = np.dtype(np.float32), np.dtype(np.uint8)
 _BLOCK = 1 << 18

@@ -4,14 +4,14 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from oat.atomic import StagedDirectory, explain_write_errors, link_or_copy
-from oat.data.episodes import Episodes, is_image
+from oat.data.episodes import CameraStorage, Episodes, WhenExists, is_image
 from oat.data.lerobot import (
     INDEX_FEATURES,
     VERSION,
@@ -43,9 +43,6 @@ PROVENANCE_PATH = "meta/provenance.json"
 
 _EPISODE_CAMERA_FRAMES = 16
 _REWRITTEN = {"info.json", "stats.json", "tasks.parquet", "provenance.json"}
-
-CameraStorage = Literal["video", "image"]
-WhenExists = Literal["refuse", "append", "overwrite"]
 
 
 class LeRobotWriter:

@@ -16,44 +16,24 @@ import threading
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 
 from oat.atomic import staged_file
-from oat.data.lerobot_writer import CameraStorage, LeRobotWriter, WhenExists, read_provenance
+from oat.data.lerobot_writer import LeRobotWriter, read_provenance
 from oat.data.shuffle import derive_key
-from oat.errors import DatasetExists, InvalidOption, SimulatorError, unknown_name
+from oat.errors import DatasetExists, SimulatorError, unknown_name
 from oat.interfaces import Demonstration, Expert, ExpertConfig, Simulator
 from oat.progress import progress_bar
 from oat.sims import load_simulator
+from oat.sims.config import CollectConfig
 
 _ATTEMPTS_PER_EPISODE, _MORE_ATTEMPTS = 4, 20  # an expert that needs more than this is broken, not unlucky
-
-
-@dataclass(frozen=True)
-class CollectConfig:
-    """What to collect, and where to."""
-
-    tasks: tuple[str, ...]
-    out: Path
-    episodes: int = 50
-    seed: int = 0
-    expert: ExpertConfig = field(default_factory=ExpertConfig)
-    workers: int = 1
-    camera_storage: CameraStorage = "video"
-    exists: WhenExists = "refuse"
-
-    def __post_init__(self) -> None:
-        if self.episodes < 1 or self.workers < 1:
-            raise InvalidOption(f"episodes and workers must be at least 1, got {self.episodes} and {self.workers}")
-        if self.expert.noise < 0 or self.expert.image_size < 16:
-            raise InvalidOption("noise must not be negative and images be at least 16 pixels wide")
-        if len(set(self.tasks)) != len(self.tasks) or not self.tasks:
-            raise InvalidOption(f"tasks must be distinct and at least one, got {', '.join(self.tasks)}")
 
 
 def attempt_seed(seed: int, task: str, attempt: int) -> int:
@@ -96,17 +76,18 @@ def _expert(simulator: str, task: str, config: ExpertConfig) -> Expert:
     return load_simulator(simulator).expert(task, config)
 
 
-def run_attempt(
-    simulator: str, task: str, attempt: int, config: CollectConfig, store: AttemptStore
-) -> tuple[bool, int]:
+def run_attempt(task: str, attempt: int, config: CollectConfig, store: AttemptStore) -> tuple[bool, int]:
     """One attempt, in a worker process: whether it succeeded, and its length."""
-    demonstration = _expert(simulator, task, config.expert).demonstrate(attempt_seed(config.seed, task, attempt))
+    demonstration = _expert(config.simulator, task, config.expert).demonstrate(attempt_seed(config.seed, task, attempt))
     store.save(task, attempt, demonstration)
     return demonstration.success, len(demonstration.actions)
 
 
-def collect(simulator: Simulator, config: CollectConfig) -> None:
+def collect_demonstrations(config: CollectConfig) -> None:
     """Collect `config.episodes` successful episodes of each task into a LeRobotDataset v3.0."""
+    simulator = load_simulator(config.simulator)
+    if config.tasks == ("all",):
+        config = replace(config, tasks=simulator.tasks)
     for task in config.tasks:
         if task not in simulator.tasks:
             raise unknown_name(f"{simulator.name} task", task, simulator.tasks)
@@ -118,9 +99,11 @@ def collect(simulator: Simulator, config: CollectConfig) -> None:
     store = AttemptStore(out.with_name(f".{out.name}.collecting"))
     _check_recipe(store, simulator, config)
     schedule = Schedule(config, {task: store.outcomes(task) for task in config.tasks})
-    _run_attempts(simulator.name, schedule, store)
+    _run_attempts(schedule, store)
     _assemble(simulator, schedule, store)
     shutil.rmtree(store.folder)
+    added = len(config.tasks) * config.episodes
+    Console().print(f"wrote {added} episodes to {config.out}; `oat inspect` describes them", highlight=False)
 
 
 @dataclass
@@ -160,7 +143,7 @@ class Schedule:
         self.outcomes[task][attempt] = success
 
 
-def _run_attempts(simulator: str, schedule: Schedule, store: AttemptStore) -> None:
+def _run_attempts(schedule: Schedule, store: AttemptStore) -> None:
     """Keep the workers busy until every task has its episodes."""
     config, steps, begin = schedule.config, 0, time.perf_counter()
     done = sum(len(schedule.kept(task)) for task in config.tasks)
@@ -173,7 +156,7 @@ def _run_attempts(simulator: str, schedule: Schedule, store: AttemptStore) -> No
         try:
             while True:
                 while len(futures) < 2 * config.workers and (attempt := schedule.next_attempt()):
-                    futures[pool.submit(run_attempt, simulator, *attempt, config, store)] = attempt
+                    futures[pool.submit(run_attempt, *attempt, config, store)] = attempt
                 if not futures:
                     return
                 for future in wait(futures, return_when=FIRST_COMPLETED).done:
