@@ -39,7 +39,7 @@ unit: setup
 	$(BIN)/pytest -n 2 --dist worksteal
 
 bench: setup
-	$(BIN)/python benchmarks/data.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/data.py
 
 clean:
 	rm -rf $(VENV) out

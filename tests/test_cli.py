@@ -125,3 +125,31 @@ def test_convert(tmp_path: Path) -> None:
     assert again.returncode == 0, again.stderr
     assert_same(open_dataset(tmp_path / "out"), [*written, *written[1:3]], exact_images=True)
     assert "same directory" in oat("convert", tmp_path / "out", tmp_path / "out", "--exists", "overwrite").stderr
+
+
+def test_names_with_markup_and_home_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    np.savez(tmp_path / "a [bold] x.npz", actions=np.zeros((3, 2)), episode_ends=[3], tasks=["put [/] two"])
+    done = oat("inspect", "~/a [bold] x.npz", "--picture", tmp_path / "p.png")
+    assert done.returncode == 0, done.stderr
+    assert "a [bold] x.npz" in done.stdout
+    assert "put [/] two" in done.stdout
+    assert oat("convert", "~/a [bold] x.npz", "~/out").returncode == 0
+    assert len(open_dataset(tmp_path / "out")) == 1
+
+
+def test_options_that_mean_nothing_are_refused(tmp_path: Path) -> None:
+    path = write_npz(tmp_path / "set.npz", make_episodes(3))
+    cases: tuple[tuple[list[str | Path], str], ...] = (
+        (["inspect", path, "--episodes", "2:2"], "names none"),
+        (["convert", path, tmp_path / "out", "--episodes", "0,0"], "some twice"),
+        (["convert", path, tmp_path / "out", "--fps", "0"], "fps must be a positive number"),
+        (["convert", path, path, "--exists", "overwrite"], "same directory"),
+        (["convert", path, "/proc/none/out"], "choose another place"),
+        (["inspect", path, "--picture", tmp_path / ("x" * 300 + ".png")], "choose another place"),
+    )
+    for arguments, message in cases:
+        done = oat(*arguments)
+        assert done.returncode == 1, arguments
+        assert message in done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1 or "converting" in done.stderr

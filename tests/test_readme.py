@@ -29,6 +29,10 @@ def test_the_tree_names_every_module() -> None:
     assert {name for name in named if name.endswith(".py")} - modules == set()
 
 
+def test_no_figure_is_missing() -> None:
+    assert "BENCH_" not in README
+
+
 def test_every_command_shown_exists() -> None:
     from oat.cli import VERBS
 

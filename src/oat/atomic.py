@@ -10,18 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from oat.errors import WriteFailed
+from oat.errors import DatasetExists, WriteFailed
 
-_REMEDIES = {
-    errno.ENOSPC: "free some space",
-    errno.EDQUOT: "free some space",
-    errno.EFBIG: "free some space",
-    errno.EACCES: "check the owner and mode of its directory",
-    errno.EPERM: "check the owner and mode of its directory",
-    errno.EROFS: "choose another place",
-    errno.ENOTDIR: "choose another place",
-    errno.EEXIST: "choose another place",
-}
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FORBIDDEN = (errno.EACCES, errno.EPERM)
 
 
 @contextmanager
@@ -30,13 +22,14 @@ def explain_write_errors(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        number = errno.ENOSPC if "No space left" in str(error) else error.errno  # Arrow keeps it only in the text
-        if number not in _REMEDIES:
-            raise
-        reason = "the disk is full" if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else os.strerror(number)
+        if "No space left" in str(error) or error.errno in _FULL:  # Arrow keeps the number only in its text
+            reason, remedy = "the disk is full", "free some space and run again"
+        elif error.errno in _FORBIDDEN:
+            reason, remedy = os.strerror(error.errno), "check the owner and mode of its directory"
+        else:
+            reason, remedy = error.strerror or str(error), "choose another place"
         raise WriteFailed(
-            f"cannot write {target}: {reason}. Nothing that existed before was changed; "
-            f"{_REMEDIES[number]} and run again."
+            f"cannot write {target}: {reason}. Nothing that existed before was changed; {remedy}."
         ) from error
 
 
@@ -46,9 +39,10 @@ def staged_file(target: Path, durable: bool = True) -> Iterator[Path]:
 
     A durable file survives a power failure, too, at the price of waiting for the disk.
     """
+    target = target.resolve()
     with explain_write_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        staging = target.with_name(f".{target.stem}.partial-{os.getpid()}-{secrets.token_hex(4)}{target.suffix}")
+        staging = _beside(target)
         try:
             yield staging
             if durable:
@@ -58,40 +52,59 @@ def staged_file(target: Path, durable: bool = True) -> Iterator[Path]:
             staging.unlink(missing_ok=True)
 
 
-class StagedDirectory:
-    """A directory built beside `target`; `commit` puts it in target's place at once, `discard` removes it."""
+def identity(path: Path) -> int | None:
+    """Tells whether a path still names the same directory; None when there is nothing."""
+    try:
+        return path.stat().st_ino
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
-    def __init__(self, target: Path) -> None:
-        self.target = target.absolute()
+
+class StagedDirectory:
+    """A directory built beside `target`; `commit` puts it in target's place at once, `discard` removes it.
+
+    `replaces` is the identity of what may be replaced (see `identity`): if another process changes the target in the
+    meantime, `commit` refuses, and what the other wrote stays.
+    """
+
+    def __init__(self, target: Path, replaces: int | None) -> None:
+        self.target, self.replaces = target.resolve(), replaces
         with explain_write_errors(self.target):
             self.target.parent.mkdir(parents=True, exist_ok=True)
-            self._remove_abandoned()
-            self.path = self.target.with_name(f"{self._prefix}{os.getpid()}-{secrets.token_hex(4)}")
+            self.path = _beside(self.target)
             self.path.mkdir()
 
-    @property
-    def _prefix(self) -> str:
-        return f".{self.target.name}.partial-{socket.gethostname()}-"
-
-    def _remove_abandoned(self) -> None:
-        """Delete what writers of this host left behind when they were killed."""
-        for left in self.target.parent.glob(f"{self._prefix}*"):
-            owner = left.name.removeprefix(self._prefix).split("-")[0]
-            if owner.isdigit() and not _is_alive(int(owner)):
-                shutil.rmtree(left, ignore_errors=True)
-
     def commit(self) -> None:
-        """Make the directory appear at `target`, replacing what is there in one step."""
+        """Make the directory appear at `target`."""
         with explain_write_errors(self.target):
             for file in self.path.rglob("*"):
                 if file.is_file():
                     _sync(file)
-            if self.target.exists():
-                _exchange(self.path, self.target)
-                shutil.rmtree(self.path, ignore_errors=True)
+            if self.replaces is None:
+                self._move()
             else:
-                self.path.rename(self.target)
+                self._swap()
             _sync(self.target.parent)
+
+    def _move(self) -> None:
+        try:
+            self.path.rename(self.target)  # fails if there is a directory with something in it
+        except OSError as error:
+            if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+                raise self._changed() from error
+            raise
+
+    def _swap(self) -> None:
+        if identity(self.target) is None:
+            raise self._changed()
+        _exchange(self.path, self.target)
+        if identity(self.path) != self.replaces:  # not the one we read: put it back
+            _exchange(self.path, self.target)
+            raise self._changed()
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _changed(self) -> DatasetExists:
+        return DatasetExists(f"{self.target} was changed by another process in the meantime; it was left as it is")
 
     def discard(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
@@ -99,15 +112,29 @@ class StagedDirectory:
 
 @contextmanager
 def staged_directory(target: Path) -> Iterator[Path]:
-    """A directory to fill that appears at `target` when the block succeeds and vanishes when it fails."""
-    staging = StagedDirectory(target)
+    """A directory to fill that appears at `target`, replacing what is there, when the block succeeds."""
+    staging = StagedDirectory(target, identity(target))
     try:
         with explain_write_errors(staging.target):
             yield staging.path
         staging.commit()
-    except BaseException:
+    finally:
         staging.discard()
-        raise
+
+
+@contextmanager
+def exclusive(folder: Path, purpose: str) -> Iterator[None]:
+    """Hold a folder for this process alone; the lock ends with the process, however it ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as file:
+        if os.name == "posix":
+            import fcntl
+
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise DatasetExists(f"another process is {purpose}; wait for it, or choose another path") from error
+        yield
 
 
 def link_or_copy(source: Path, destination: Path) -> None:
@@ -117,6 +144,21 @@ def link_or_copy(source: Path, destination: Path) -> None:
         os.link(source, destination)
     except OSError:
         shutil.copy2(source, destination)
+
+
+def _beside(target: Path) -> Path:
+    """A free path next to `target`, after removing those that killed processes of this host left."""
+    prefix = f".{target.stem[:100]}.partial-{socket.gethostname()}-"
+    for left in target.parent.glob(f"{_escaped(prefix)}*"):
+        owner = left.name.removeprefix(prefix).split("-")[0]
+        if owner.isdigit() and not _is_alive(int(owner)):
+            shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
+    return target.with_name(f"{prefix}{os.getpid()}-{secrets.token_hex(4)}{target.suffix}")
+
+
+def _escaped(text: str) -> str:
+    """For use in a glob pattern."""
+    return "".join(f"[{c}]" if c in "*?[" else c for c in text)
 
 
 def _sync(path: Path) -> None:

@@ -88,7 +88,9 @@ def main(arguments: list[str] | None = None) -> None:
     except OatError as error:
         if debug:
             traceback.print_exc()
-        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False)
+        Console(stderr=True, soft_wrap=True).print(
+            f"[bold red]error:[/] {escape(' '.join(str(error).split()))}", highlight=False
+        )
         sys.exit(1)
     except KeyboardInterrupt:
         Console(stderr=True).print("interrupted; nothing is half-written, the same command can be run again")

@@ -46,6 +46,22 @@ class TransformError(OatError):
     """An action transform is undefined for these dimensions."""
 
 
+class InvalidActions(OatError):
+    """Actions given to a tokenizer have the wrong shape or are not finite."""
+
+
+class InvalidTokens(OatError):
+    """Token ids are outside the vocabulary, or too few or too many."""
+
+
+class UndecodableTokens(InvalidTokens):
+    """Valid token ids that do not decode to a chunk, which only tokenizers that are not total know."""
+
+
+class CheckpointError(OatError):
+    """A checkpoint is missing, damaged, or of another kind or version."""
+
+
 class InvalidOption(OatError):
     """A value is outside what is allowed."""
 

@@ -35,7 +35,7 @@ class ExpertConfig:
     """Standard deviation of Gaussian noise added to the expert's actions; the noisy action is executed and recorded."""
 
     def __post_init__(self) -> None:
-        if self.noise < 0 or self.image_size < 16:
+        if not 0 <= self.noise < float("inf") or self.image_size < 16:
             raise InvalidOption(f"noise must be ≥ 0 and image_size ≥ 16, got {self.noise:g} and {self.image_size}")
 
 

@@ -22,7 +22,7 @@ class Progress:
 
 
 @contextmanager
-def progress_bar(description: str, total: int, completed: int = 0) -> Iterator[Progress]:
+def progress_bar(description: str, total: int, completed: int = 0, quiet: bool = False) -> Iterator[Progress]:
     """A bar on standard error with time left; in a log file only its last state appears."""
     columns = (
         TextColumn("{task.description}"),
@@ -33,5 +33,5 @@ def progress_bar(description: str, total: int, completed: int = 0) -> Iterator[P
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )
-    with RichProgress(*columns, console=Console(stderr=True)) as bar:
+    with RichProgress(*columns, console=Console(stderr=True), disable=quiet) as bar:
         yield Progress(bar, bar.add_task(description, total=total, completed=completed, note=""))

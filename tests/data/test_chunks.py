@@ -1,6 +1,9 @@
 """Windows equal what a plain loop over time steps gives; streams resume, split and mix as promised."""
 
+import multiprocessing
+import pickle
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oat.data.chunks import Batch, Mixture, WindowConfig, Windows, split_episodes, stream
-from oat.data.episodes import STATE, Episodes
+from oat.data.episodes import STATE, Episodes, open_dataset
 from oat.errors import InvalidOption, UnknownName
 
 
@@ -52,6 +55,34 @@ def test_windows_equal_the_loop(lengths: list[int], horizon: int, history: int, 
         np.testing.assert_array_equal(batch.valid_mask[row], valid)
         np.testing.assert_array_equal(batch.observations[STATE][row], states)
         assert batch.task_ids[row] == task
+
+
+@pytest.mark.parametrize("layout", ["sliced", "Fortran", "reversed"])
+def test_actions_of_any_memory_layout_are_read_right(layout: str) -> None:
+    base = np.arange(80, dtype=np.float32).reshape(10, 8)
+    layouts: dict[str, np.ndarray] = {
+        "sliced": base[:, 2:5],
+        "Fortran": np.asfortranarray(base),
+        "reversed": base[::-1],
+    }
+    actions = layouts[layout]
+    episodes = Episodes.from_arrays(actions, [10])
+    np.testing.assert_array_equal(Windows(episodes, WindowConfig(3, 1))[np.array([4])].actions[0], actions[4:7])
+
+
+def _sum_in_worker(windows: Windows) -> float:
+    return float(windows[np.arange(len(windows))].actions.sum())
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_windows_travel_to_workers_without_the_data(method: str, tmp_path: Path) -> None:
+    actions = np.random.default_rng(0).normal(size=(50_000, 8)).astype(np.float32)
+    np.savez(tmp_path / "set.npz", actions=actions, state=actions, episode_ends=[25_000, 50_000])
+    windows = Windows(open_dataset(tmp_path / "set.npz"), WindowConfig(8, 1, (STATE,)))
+    expected = _sum_in_worker(windows)
+    assert len(pickle.dumps(windows)) < 10_000
+    with multiprocessing.get_context(method).Pool(2) as pool:
+        assert pool.map(_sum_in_worker, [windows, windows]) == [expected, expected]
 
 
 def take(batches: int, source: Windows | Mixture, size: int, **options: int) -> list[Batch]:
@@ -127,8 +158,11 @@ def test_mixtures_refuse_what_does_not_fit() -> None:
     one, config = make([5], dim=3), WindowConfig(2, 1)
     with pytest.raises(InvalidOption, match=r"4-D actions.*3-D"):
         Mixture([Windows(one, config), Windows(make([5], dim=4), config)], [1, 1])
-    with pytest.raises(InvalidOption, match="positive weight"):
-        Mixture([Windows(one, config)], [0.0])
+    for weight in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(InvalidOption, match="positive weight"):
+            Mixture([Windows(one, config)], [weight])
+    with pytest.raises(InvalidOption, match="100,000"):
+        Mixture([Windows(one, config), Windows(one, config)], [1, 1e7])
     with pytest.raises(InvalidOption, match="equal window settings"):
         Mixture([Windows(one, config), Windows(one, WindowConfig(3, 1))], [1, 1])
 
@@ -138,6 +172,15 @@ def test_bad_settings_are_refused() -> None:
         WindowConfig(0, 1)
     with pytest.raises(InvalidOption, match="no episodes"):
         Windows(make([5]).select([]), WindowConfig())
+    windows = Windows(make([5]), WindowConfig(2, 1))
+    for wrong in ([-1], [5]):
+        with pytest.raises(InvalidOption, match="must be 0…4"):
+            windows[np.array(wrong)]
+    for options in ({"rank": 1}, {"start": -1}):
+        with pytest.raises(InvalidOption):
+            take(1, windows, 1, seed=0, **options)
+    with pytest.raises(InvalidOption, match="a batch of 0"):
+        take(1, windows, 0, seed=0)
     with pytest.raises(UnknownName, match=STATE):
         Windows(make([5]), WindowConfig(observations=("observation.stat",)))
 
@@ -148,14 +191,27 @@ def test_splits_are_stratified_and_reproducible(counts: list[int], share: float,
     episodes = make([1] * len(tasks), tasks=tasks)
     train, validation = split_episodes(episodes, share, seed)
     assert sorted([*train, *validation]) == list(range(len(tasks)))
+    assert len(validation) == min(max(round(len(tasks) * share), 1 if share else 0), len(tasks) - 1)
     for task, count in enumerate(counts):
         held_out = int((episodes.task_ids[validation] == task).sum())
-        assert held_out < count  # something is left to train on
-        if share and count > 1:
-            assert held_out == min(max(round(count * share), 1), count - 1)
+        if count > 1:
+            assert held_out < count  # something is left to train on
+            assert abs(held_out - count * share) < 1.5
     again = split_episodes(episodes, share, seed)
     assert np.array_equal(train, again[0])
     assert np.array_equal(validation, again[1])
+
+
+def test_every_task_of_a_balanced_set_is_held_out_alike() -> None:
+    episodes = make([1] * 200, tasks=[f"task {t}" for t in range(4) for _ in range(50)])
+    _, validation = split_episodes(episodes, 0.1, seed=3)
+    assert np.bincount(episodes.task_ids[validation]).tolist() == [5, 5, 5, 5]
+
+
+def test_sets_in_which_every_episode_has_its_own_task_are_split() -> None:
+    episodes = make([1] * 20_000, tasks=[f"instruction {e}" for e in range(20_000)])
+    train, validation = split_episodes(episodes, 0.1)
+    assert (len(train), len(validation)) == (18_000, 2_000)
 
 
 def test_splits_depend_on_the_seed() -> None:

@@ -1,5 +1,7 @@
 """Large columns are decoded once and mapped ever after; a changed source is decoded again."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,3 +77,24 @@ def test_wrong_row_counts_are_refused_and_not_cached(
         with pytest.raises(CorruptDataset, match="action"):
             source.load(shape)
     assert not cache_directory().exists() or list(cache_directory().iterdir()) == []
+
+
+def test_a_full_disk_under_the_cache_is_reported(tmp_path: Path) -> None:
+    """As an error from a write; through a memory map it would be a bus error that kills the process."""
+    code = (
+        "import resource, signal, sys, numpy as np\n"
+        "from pathlib import Path\n"
+        "from oat.data import columns\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))\n"
+        "columns.MAP_ABOVE_BYTES = 8\n"
+        "columns.load_column('x', (5000, 2), lambda: [np.zeros((5000, 2))], [Path(sys.argv[1])])\n"
+    )
+    (tmp_path / "source").write_text("")
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "source")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "the disk is full" in done.stderr
+    assert "OAT_CACHE_DIR" in done.stderr
+    assert list(cache_directory().iterdir()) == []

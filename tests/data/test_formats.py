@@ -1,9 +1,12 @@
 """Every format gives back what was written into it."""
 
+import multiprocessing
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
+import zarr
 
 from oat.data.convert import convert_dataset
 from oat.data.episodes import STATE, Episodes, open_dataset
@@ -124,3 +127,62 @@ def test_unknown_paths_say_what_is_readable(tmp_path: Path) -> None:
         open_dataset(tmp_path / "notes.txt")
     with pytest.raises(UnknownFormat):
         open_dataset(tmp_path)
+
+
+def _odd_arrays() -> dict[str, np.ndarray]:
+    """Arrays beside the cameras that must not be taken for colour images, or lost."""
+    generator = np.random.default_rng(0)
+    return {
+        "depth": generator.normal(size=(6, 4, 5, 1)).astype(np.float32),
+        "features": generator.normal(size=(6, 4, 5, 3)).astype(np.float32),
+        "millimetres": generator.integers(0, 2000, (6, 4, 5, 1)).astype(np.uint16),
+        "front": np.full((6, 8, 8, 3), 10, np.uint8),
+        "front_image": np.full((6, 8, 8, 3), 20, np.uint8),
+        "flag": np.array([True, False] * 3),
+    }
+
+
+@pytest.mark.parametrize("name", ["hdf5", "zarr", "npz"])
+def test_only_colour_images_are_cameras_and_no_two_share_a_name(name: str, tmp_path: Path) -> None:
+    arrays, actions = _odd_arrays(), np.zeros((6, 2), np.float32)
+    if name == "hdf5":
+        with h5py.File(tmp_path / "set.hdf5", "w") as file:
+            file["data/demo_0/actions"] = actions
+            for key, array in arrays.items():
+                file[f"data/demo_0/obs/{key}"] = array
+            file["data/demo_0/obs/note"] = "text"
+            file["data/demo_0/obs/nested/deeper"] = actions
+            file["data"].attrs["env_args"] = "null"
+        path = tmp_path / "set.hdf5"
+    elif name == "zarr":
+        group = zarr.open_group(path := tmp_path / "set.zarr", mode="w")
+        for key, array in {"data/action": actions, **{f"data/{k}": a for k, a in arrays.items()}}.items():
+            group.create_array(key, data=array, config={"write_empty_chunks": True})
+        group.create_array("meta/episode_ends", data=np.array([6]))
+    else:
+        path = tmp_path / "set.npz"
+        np.savez(path, actions=actions, episode_ends=[6], note="text", scalar=3, fps=[30.0], tasks=b"pick", **arrays)  # type: ignore[arg-type]
+    read = open_dataset(path)
+    assert set(read.cameras) == {"observation.images.front", "observation.images.front_image"}
+    for key, array in arrays.items():
+        found = read.observation(f"observation.{'images.' if key.startswith('front') else ''}{key}")[np.arange(6)]
+        np.testing.assert_array_equal(found.reshape(array.shape), array.astype(np.float32))
+    if name == "npz":
+        assert (read.fps, read.tasks) == (30.0, ("pick",))
+    convert_dataset(path, tmp_path / "out", fps=10)
+    copy = open_dataset(tmp_path / "out")
+    for key in ("depth", "features", "millimetres"):
+        found = copy.observation(f"observation.{key}")[np.arange(6)]
+        np.testing.assert_array_equal(found, arrays[key].astype(np.float32))
+
+
+def test_zipped_zarr_is_read_by_forked_workers(tmp_path: Path) -> None:
+    read = open_dataset(write_zarr(tmp_path / "set.zarr.zip", make_episodes(20), "uint8"))
+    frames = np.arange(len(read.actions))
+    expected = int(read.observation(CAMERA)[frames].sum(dtype=np.int64))
+    with multiprocessing.get_context("fork").Pool(4) as pool:
+        assert pool.map(_sum_images, [read] * 8) == [expected] * 8
+
+
+def _sum_images(episodes: Episodes) -> int:
+    return int(episodes.observation(CAMERA)[np.arange(len(episodes.actions))].sum(dtype=np.int64))

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -187,6 +188,9 @@ def test_an_error_in_the_block_leaves_nothing(tmp_path: Path) -> None:
         (np.zeros((2, 3)), {STATE: np.zeros((3, 4))}, "observation.state has 3 frames, actions 2"),
         (np.zeros((2, 2)), {STATE: np.zeros((2, 4))}, r"action has shape \[2\], the set \[3\]"),
         (np.zeros((2, 3)), {}, "the set has"),
+        (np.zeros((2, 3)), {STATE: np.array(["a", "b"])}, "must be numbers per frame"),
+        (np.zeros((2, 3)), {STATE: np.zeros((2, 0))}, "must be numbers per frame"),
+        (np.zeros((2, 3)), {"state": np.zeros((2, 4))}, "named observation"),
     ],
 )
 def test_invalid_episodes_are_refused_and_the_writer_goes_on(
@@ -272,3 +276,40 @@ def test_a_place_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(WriteFailed, match="choose another place"):
         write_lerobot(tmp_path / "file" / "set", make_episodes(1))
+
+
+def test_a_finished_writer_takes_no_more(tmp_path: Path) -> None:
+    with LeRobotWriter(tmp_path / "set", FPS) as writer:
+        writer.add_episode("t", np.zeros((2, 3)))
+        with pytest.raises(InvalidEpisode, match="must be text"):
+            writer.add_episode("\ud800", np.zeros((2, 3)))
+    with pytest.raises(InvalidOption, match="is finished"):
+        writer.add_episode("t", np.zeros((2, 3)))
+    assert len(open_dataset(tmp_path / "set")) == 1
+
+
+@pytest.mark.parametrize("exists", ["refuse", "append"])
+def test_of_two_writers_at_once_the_second_to_finish_is_refused(exists: Any, tmp_path: Path) -> None:
+    path = tmp_path / "set"
+    if exists == "append":
+        write_lerobot(path, make_episodes(2))
+    first, second = (LeRobotWriter(path, FPS, exists=exists, cameras="image") for _ in range(2))
+    for e in make_episodes(3, seed=1):
+        first.add_episode(e.task, e.actions, {STATE: e.states, CAMERA: e.images})
+        second.add_episode(e.task, e.actions, {STATE: e.states, CAMERA: e.images})
+    first.finish()
+    with pytest.raises(DatasetExists, match="changed by another process"), second:
+        pass
+    assert len(open_dataset(path)) == (5 if exists == "append" else 3)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_many_short_episodes_are_written_in_linear_time(tmp_path: Path) -> None:
+    with LeRobotWriter(tmp_path / "set", FPS) as writer:
+        times = []
+        for _ in range(4):
+            begin = time.perf_counter()
+            for _ in range(200):
+                writer.add_episode("t", np.zeros((1, 3)))
+            times.append(time.perf_counter() - begin)
+    assert min(times[2:]) < 3 * min(times[:2])

@@ -205,6 +205,20 @@ def test_values_outside_the_domain_are_refused() -> None:
         _ = Chain((Relative(), Relative(state="observation.other"))).state_key
 
 
+def test_options_are_checked() -> None:
+    for wrong in (
+        {"kind": "rotation_6d", "representation": "quat_xyzw"},
+        {"kind": "delta", "first_step": "from-state"},
+        {"kind": "unwrap_angles", "first_step": "from_state"},
+        {"kind": "unwrap_angles", "period": 0.0},
+        {"kind": "chain"},
+    ):
+        with pytest.raises(TransformError):
+            from_config(wrong)
+    with pytest.raises(TransformError, match="1 action dimensions and 5 of"):
+        Relative().forward(torch.zeros(2, 3, 1), torch.zeros(2, 5))
+
+
 def test_unknown_configurations_are_refused() -> None:
     with pytest.raises(UnknownName, match="Did you mean 'relative'"):
         from_config({"kind": "relativ"})

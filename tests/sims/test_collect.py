@@ -1,6 +1,5 @@
 """Collecting: the data set is a function of the seed, whatever the workers and interruptions."""
 
-import json
 import os
 import signal
 import subprocess
@@ -11,12 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from oat.atomic import exclusive
 from oat.data.episodes import IMAGES, STATE, Episodes, open_dataset
 from oat.data.lerobot_writer import read_provenance
-from oat.errors import DatasetExists, InvalidOption, SimulatorError, UnknownName
+from oat.errors import DatasetExists, InvalidEpisode, InvalidOption, SimulatorError, UnknownName
 from oat.interfaces import Demonstration, ExpertConfig
 from oat.sims import load_simulator
-from oat.sims.collect import AttemptStore, Schedule, attempt_seed, collect_demonstrations
+from oat.sims.collect import AttemptStore, Schedule, _attempts_folder, attempt_seed, collect_demonstrations
 from oat.sims.config import CollectConfig
 from oat.sims.metaworld import MetaWorld
 
@@ -70,7 +70,7 @@ def test_a_killed_collection_continues(reference: Episodes, tmp_path: Path) -> N
     command = [sys.executable, "-c", "from oat.cli import main; main()", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
     deadline = time.monotonic() + 120
-    while not (finished := list(tmp_path.glob(".set.collecting/*/*.npz"))):
+    while not (finished := list(tmp_path.glob(".set.collecting-*/*/[0-9]*.npz"))):
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.005)
@@ -78,12 +78,10 @@ def test_a_killed_collection_continues(reference: Episodes, tmp_path: Path) -> N
     process.communicate()
     assert not out.exists()
     _wait_until_gone(process.pid)
-    kept = finished[0].stat().st_mtime_ns
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "wrote 6 episodes" in done.stdout
     assert not finished[0].exists()  # the attempts are removed when the set is complete
-    assert kept
     assert_equal(open_dataset(out), reference)
 
 
@@ -97,26 +95,75 @@ def _wait_until_gone(session: int) -> None:
 
 def test_finished_attempts_are_not_run_again(reference: Episodes, tmp_path: Path) -> None:
     """A planted attempt is used as it is; gaps before it are filled."""
-    out = tmp_path / "set"
-    folder = tmp_path / ".set.collecting"
+    config = CollectConfig("metaworld", ("button-press",), tmp_path / "set", 3)
     planted = Demonstration(np.full((2, 4), 0.5, np.float32), {STATE: np.zeros((2, 39), np.float32)}, success=True)
-    AttemptStore(folder).save("button-press", 1, planted)
-    read = run(out, tasks=("button-press",))
+    AttemptStore(_attempts_folder(MetaWorld(), config)).save("button-press", 1, planted)
+    collect_demonstrations(config)
+    read = open_dataset(tmp_path / "set")
     assert read.lengths[1] == 2
     np.testing.assert_array_equal(read.actions[read.frames(0)], reference.actions[reference.frames(0)])
 
 
 def test_other_settings_do_not_continue_an_interrupted_collection(tmp_path: Path) -> None:
-    (tmp_path / ".set.collecting").mkdir()
-    (tmp_path / ".set.collecting" / "recipe.json").write_text(json.dumps({"seed": 5}))
-    with pytest.raises(DatasetExists, match="other settings"):
-        run(tmp_path / "set")
+    folders = {
+        _attempts_folder(MetaWorld(), CollectConfig("metaworld", TASKS, tmp_path / "set", 3, **options))
+        for options in ({}, {"seed": 1}, {"expert": ExpertConfig(noise=0.1)}, {"expert": ExpertConfig(("corner",))})
+    }
+    assert len(folders) == 4
+    more = CollectConfig("metaworld", ("reach",), tmp_path / "set", 99, workers=3)
+    assert _attempts_folder(MetaWorld(), more) in folders  # more episodes or tasks do continue it
+
+
+def test_two_collectors_do_not_share_an_output(tmp_path: Path) -> None:
+    config = CollectConfig("metaworld", TASKS, tmp_path / "set", 1)
+    with (
+        exclusive(_attempts_folder(MetaWorld(), config), "collecting"),
+        pytest.raises(DatasetExists, match="another process is collecting"),
+    ):
+        collect_demonstrations(config)
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+def test_ctrl_c_stops_at_once_and_keeps_what_was_finished(presses: int, tmp_path: Path) -> None:
+    arguments = ["collect", "metaworld", "--tasks", "box-close", "--episodes", "40", "--out", str(tmp_path / "set")]
+    arguments += ["--cameras", "corner2", "--image-size", "200", "--workers", "2"]
+    command = [sys.executable, "-c", "from oat.cli import main; main()", *arguments]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob(".set.collecting-*/*/[0-9]*.npz")):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.05)
+    for _ in range(presses):
+        os.killpg(process.pid, signal.SIGINT)
+        time.sleep(0.3)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "interrupted" in errors
+    assert "Traceback" not in errors
+    assert list(tmp_path.glob(".set.collecting-*/*/[0-9]*.npz"))
+    _wait_until_gone(process.pid)
+
+
+def test_a_mistake_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match="corner2"):
+        run(tmp_path / "set", ("reach",), 1, expert=ExpertConfig(cameras=("corner22",)))
+    assert list(tmp_path.iterdir()) == []
+    run(tmp_path / "set", ("reach",), 1)
+    with pytest.raises(InvalidEpisode, match="the set has"):  # found after one attempt, not after all
+        run(tmp_path / "set", ("reach",), 50, seed=1, exists="append", expert=ExpertConfig(cameras=("corner",)))
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a").write_text("")
+    with pytest.raises(DatasetExists, match="no LeRobot data set"):
+        run(tmp_path / "notes", ("reach",), 1, exists="overwrite")
 
 
 def test_existing_sets_are_refused_extended_or_replaced(tmp_path: Path) -> None:
     out, one = tmp_path / "set", ("button-press",)
     run(out, one, 1)
-    with pytest.raises(DatasetExists, match="--exists append"):
+    with pytest.raises(DatasetExists, match="say to append"):
         run(out, one, 1)
     with pytest.raises(DatasetExists, match="already holds episodes of seed 0"):
         run(out, one, 1, exists="append")

@@ -7,13 +7,13 @@ episode's end repeat its last action and are marked invalid; steps before its st
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int64
 
 from oat.data.episodes import Episodes
-from oat.data.shuffle import Permutation, derive_key
+from oat.data.shuffle import Permutation, derive_key, derive_keys
 from oat.errors import InvalidOption
 
 _STREAM_BLOCK = 16384  # positions permuted at a time: many numpy calls on few elements would dominate
@@ -74,12 +74,17 @@ class Windows:
             raise InvalidOption(f"{episodes.source}: no episodes to make windows of")
         self.episodes, self.config, self.tasks = episodes, config, episodes.tasks
         self._last = np.cumsum(episodes.lengths)  # windows up to and including each episode
-        self._observations = {key: episodes.observation(key) for key in config.observations}
+        for key in config.observations:
+            episodes.observation(key)  # refuses unknown ones
         self._past = np.arange(1 - config.obs_horizon, 1)
         self._ahead = np.arange(config.action_horizon)
 
     def __len__(self) -> int:
         return int(self._last[-1])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the overlapping view, which would be written out in full."""
+        return {key: value for key, value in self.__dict__.items() if key != "_whole_windows"}
 
     @cached_property
     def _whole_windows(self) -> Float32[np.ndarray, "starts step_times_dim"]:
@@ -93,14 +98,16 @@ class Windows:
 
     def __getitem__(self, windows: Int64[np.ndarray, " n"]) -> Batch:
         """The windows with these numbers, 0 … len-1."""
+        if windows.size and not (windows.min() >= 0 and windows.max() < len(self)):
+            raise InvalidOption(f"windows must be 0…{len(self) - 1}, got {windows.min()}…{windows.max()}")
         episode = np.searchsorted(self._last, windows, side="right")
         start, end = self.episodes.starts[episode], self.episodes.ends[episode]
         frame = end - self._last[episode] + windows
         remaining = end - frame
         observations = {}
-        for key, frames in self._observations.items():
+        for key in self.config.observations:
             history = np.maximum(frame[:, None] + self._past, start[:, None])
-            values = frames[history.reshape(-1)]
+            values = self.episodes.observations[key][history.reshape(-1)]
             observations[key] = values.reshape(*history.shape, *values.shape[1:])
         return Batch(
             self._actions(frame, end),
@@ -125,19 +132,17 @@ class Windows:
     def shuffle(self, positions: Int64[np.ndarray, " n"], seed: int) -> Int64[np.ndarray, " n"]:
         """The windows at these positions of an endless stream that visits every window once per epoch."""
         epochs, inside = np.divmod(positions, len(self))
-        windows = np.empty_like(inside)
-        for epoch in np.unique(epochs):
-            mine = epochs == epoch
-            windows[mine] = Permutation(len(self), derive_key(seed, int(epoch)))(inside[mine])
-        return windows
+        return Permutation(len(self), derive_keys(seed, epochs))(inside)
 
 
 class Mixture:
     """Several sources drawn in fixed proportions, each still visited evenly; any position is found in O(sources)."""
 
     def __init__(self, sources: Sequence[Windows], weights: Sequence[float]) -> None:
-        if not sources or len(sources) != len(weights) or min(weights) <= 0:
+        if not sources or len(sources) != len(weights) or not all(0 < weight < np.inf for weight in weights):
             raise InvalidOption(f"a mixture needs one positive weight per source, got {list(weights)}")
+        if min(weights) / sum(weights) < 1e-5:
+            raise InvalidOption(f"weights must not differ by more than 100,000, got {list(weights)}")
         self.sources, self.weights = tuple(sources), np.asarray(weights, float) / np.sum(weights)
         self._check_alike()
         self.tasks = tuple(dict.fromkeys(task for source in sources for task in source.tasks))
@@ -215,8 +220,10 @@ def stream(
     Batch b of the whole job covers positions b·B … (b+1)·B - 1, so neither a restart nor the number of processes
     changes what is seen.
     """
-    if batch_size % world_size:
+    if batch_size < 1 or batch_size % world_size:
         raise InvalidOption(f"a batch of {batch_size} cannot be shared by {world_size} processes")
+    if not 0 <= rank < world_size or start < 0:
+        raise InvalidOption(f"rank must be in 0…{world_size - 1} and start ≥ 0, got {rank} and {start}")
     share = batch_size // world_size
     steps = max(1, _STREAM_BLOCK // share)
     while True:
@@ -230,14 +237,24 @@ def stream(
 def split_episodes(
     episodes: Episodes, validation: float = 0.1, seed: int = 0
 ) -> tuple[Int64[np.ndarray, " train"], Int64[np.ndarray, " validation"]]:
-    """Training and validation episodes, stratified by task: each gives its share, rounded, and keeps at least one."""
+    """Training and validation episodes, stratified by task.
+
+    Each task gives its share rounded down; what is missing to the whole share, rounded, comes from the tasks with the
+    largest remainders. A task with several episodes keeps one for training; tasks with a single one give it last.
+    """
     if not 0 <= validation < 1:
         raise InvalidOption(f"the validation share must be in [0, 1), got {validation}")
-    held_out: list[np.ndarray] = []
-    for task in np.unique(episodes.task_ids):
-        members = np.flatnonzero(episodes.task_ids == task)
-        count = min(max(round(len(members) * validation), 1 if validation else 0), len(members) - 1)
-        order = Permutation(len(members), derive_key(seed, int(task)))(np.arange(len(members)))
-        held_out.append(members[np.sort(order[:count])])
-    chosen = np.sort(np.concatenate(held_out)) if held_out else np.empty(0, np.int64)
-    return np.setdiff1d(np.arange(len(episodes)), chosen), chosen
+    total = min(max(round(len(episodes) * validation), 1 if validation else 0), len(episodes) - 1)
+    order = Permutation(len(episodes), derive_key(seed))(np.arange(len(episodes)))
+    _, task, counts = np.unique(episodes.task_ids, return_inverse=True, return_counts=True)
+    quota = np.minimum(np.floor(counts * validation).astype(np.int64), counts - 1)
+    remainder = np.where(counts > 1, counts * validation - quota, -1.0)
+    by_remainder = np.lexsort((Permutation(len(counts), derive_key(seed, 1))(np.arange(len(counts))), -remainder))
+    for number in by_remainder.tolist():
+        if quota.sum() >= total:
+            break
+        quota[number] += quota[number] < max(counts[number] - 1, 1)
+    grouped = order[np.argsort(task[order], kind="stable")]  # each task's episodes together, in random order
+    rank = np.arange(len(episodes)) - np.repeat(np.cumsum(counts) - counts, counts)
+    held_out = np.sort(grouped[rank < np.repeat(quota, counts)])
+    return np.setdiff1d(np.arange(len(episodes)), held_out), held_out

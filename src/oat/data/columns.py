@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from oat.atomic import staged_file
-from oat.data.episodes import FLOAT32
-from oat.errors import CorruptDataset
+from oat.errors import CorruptDataset, WriteFailed
+
+FLOAT32, UINT8 = np.dtype(np.float32), np.dtype(np.uint8)
 
 MAP_ABOVE_BYTES = 64 * 2**20
 """Columns larger than this are memory-mapped instead of held in memory."""
@@ -40,23 +41,39 @@ def load_column(
         return array
     cached = cache_directory() / f"{_fingerprint(name, sources)}.npy"
     if not cached.exists():
-        with staged_file(cached) as staging:
-            mapped = np.lib.format.open_memmap(staging, "w+", np.float32, shape)
-            _fill(name, mapped, blocks())
-            mapped.flush()
-            del mapped
+        _write_cache(cached, name, shape, blocks())
     return np.asarray(np.load(cached, mmap_mode="r"))  # a plain view of the map: np.memmap's own indexing is slower
+
+
+def _write_cache(cached: Path, name: str, shape: tuple[int, ...], blocks: Iterable[np.ndarray]) -> None:
+    """Written, not mapped: a full disk is an error from a write, but a bus error from a map."""
+    try:
+        with staged_file(cached, durable=False) as staging, staging.open("wb") as file:
+            header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_2_0(file, header)
+            for block in _checked(name, shape, blocks):
+                file.write(np.ascontiguousarray(block, "<f4").data)
+    except WriteFailed as error:
+        raise WriteFailed(f"{error} Decoded columns are kept there; OAT_CACHE_DIR chooses another place.") from error
 
 
 def _fill(name: str, array: np.ndarray, blocks: Iterable[np.ndarray]) -> None:
     row = 0
-    for block in blocks:
-        if row + len(block) > len(array) or block.shape[1:] != array.shape[1:]:
-            raise CorruptDataset(f"{name}: rows of shape {block.shape} at row {row} do not fit into {array.shape}")
+    for block in _checked(name, array.shape, blocks):
         array[row : row + len(block)] = block
         row += len(block)
-    if row != len(array):
-        raise CorruptDataset(f"{name}: found {row} of {len(array)} rows")
+
+
+def _checked(name: str, shape: tuple[int, ...], blocks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    """The blocks, if together they are of `shape`."""
+    row = 0
+    for block in blocks:
+        if row + len(block) > shape[0] or block.shape[1:] != shape[1:]:
+            raise CorruptDataset(f"{name}: rows of shape {block.shape} at row {row} do not fit into {shape}")
+        row += len(block)
+        yield block
+    if row != shape[0]:
+        raise CorruptDataset(f"{name}: found {row} of {shape[0]} rows")
 
 
 def _fingerprint(name: str, sources: Sequence[Path]) -> str:
@@ -84,6 +101,36 @@ class LazyColumn:
 
     def __getitem__(self, frames: np.ndarray) -> np.ndarray:
         return self.array[frames]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Another process decodes or maps for itself."""
+        return {key: value for key, value in self.__dict__.items() if key != "array"}
+
+
+@dataclass(frozen=True)
+class MappedArray:
+    """Where a memory-mapped array lies, so that it can be sent to another process without its contents."""
+
+    file: str
+    offset: int
+    shape: tuple[int, ...]
+    dtype: str
+
+    @classmethod
+    def find(cls, array: np.ndarray) -> "MappedArray | None":
+        """The place of a contiguous array inside the file it is mapped from, if it is."""
+        base: Any = array
+        while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
+            base = base.base
+        if not isinstance(base, np.memmap) or base.filename is None or not array.flags.c_contiguous:
+            return None
+        while isinstance(base.base, np.memmap):
+            base = base.base
+        offset = base.offset + array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+        return cls(str(base.filename), offset, array.shape, array.dtype.str)
+
+    def open(self) -> np.ndarray:
+        return np.asarray(np.memmap(self.file, np.dtype(self.dtype), "r", self.offset, self.shape))
 
 
 def row_blocks(array: Any, rows: int = 65536) -> Iterator[np.ndarray]:

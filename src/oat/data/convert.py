@@ -4,7 +4,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from oat.data.episodes import CameraStorage, Episodes, WhenExists, open_dataset, parse_episode_ranges
+from oat.data.episodes import CameraStorage, Episodes, WhenExists, open_dataset
 from oat.data.lerobot_writer import LeRobotWriter, copy_episode
 from oat.errors import InvalidOption
 from oat.progress import progress_bar
@@ -23,25 +23,26 @@ def convert_dataset(
     exists: WhenExists = "refuse",
 ) -> None:
     """Read `source` in whatever format it is and write its episodes to `out`."""
-    if source.absolute() == out.absolute():
+    if source.expanduser().resolve() == out.expanduser().resolve():
         raise InvalidOption(f"{out}: source and output are the same directory")
-    episodes = open_dataset(source, subset)
-    if ranges is not None:
-        episodes = episodes.select(parse_episode_ranges(ranges, len(episodes)))
+    episodes = open_dataset(source, subset, ranges)
+    if fps is None:
+        fps = episodes.fps or _assume_fps(episodes)
     writer = LeRobotWriter(
         out,
-        fps or episodes.fps or _assume_fps(episodes),
+        fps,
         cameras=cameras,
         exists=exists,
         robot_type=episodes.robot_type,
         action_names=episodes.action_names,
-        provenance={"converted_from": episodes.source, "episodes": len(episodes)},
     )
+    writer.record_provenance({"converted_from": episodes.source, "episodes": len(episodes)})
     with writer, progress_bar("converting", len(episodes)) as progress:
         for number in range(len(episodes)):
             copy_episode(writer, episodes, number)
             progress.advance()
-    Console().print(f"wrote {len(episodes)} episodes, {episodes.num_frames} frames to {out}", highlight=False)
+    result = f"wrote {len(episodes)} episodes, {episodes.num_frames} frames to {out}"
+    Console(soft_wrap=True).print(result, highlight=False, markup=False)
 
 
 def _assume_fps(episodes: Episodes) -> float:

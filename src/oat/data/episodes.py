@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol, SupportsIndex, runtime_checkable
 import numpy as np
 from jaxtyping import Float32, Int64
 
+from oat.data.columns import UINT8, MappedArray
 from oat.errors import InvalidEpisode, InvalidOption, unknown_name
 
 STATE = "observation.state"
@@ -22,7 +23,6 @@ CameraStorage = Literal["video", "image"]
 WhenExists = Literal["refuse", "append", "overwrite"]
 """What a writer does when its output path is taken."""
 
-FLOAT32, UINT8 = np.dtype(np.float32), np.dtype(np.uint8)
 _BLOCK = 1 << 18
 
 
@@ -40,15 +40,24 @@ class Frames(Protocol):
 
 
 def is_image(frames: Frames) -> bool:
-    return len(frames.shape) == 4
+    """Whether these are colour images; depth maps and other arrays count as vectors."""
+    return len(frames.shape) == 4 and frames.shape[-1] == 3 and frames.dtype == UINT8
 
 
-def observation_key(name: str, image: bool) -> str:
-    """The LeRobot-style key for an array that another format calls `name`."""
-    name = name.removeprefix("observation.")
-    if image:
-        return IMAGES + name.removeprefix("images.").removesuffix("_image").removesuffix("_rgb")
-    return f"observation.{name}"
+def observation_keys(arrays: Mapping[str, bool]) -> dict[str, str]:
+    """LeRobot-style keys for arrays that another format calls by these names; the values tell which are images.
+
+    A camera's `_image` or `_rgb` is dropped, unless that would give two arrays the same key.
+    """
+    bare = {name: name.removeprefix("observation.").removeprefix("images.") for name in arrays}
+    short = {name: text.removesuffix("_image").removesuffix("_rgb") for name, text in bare.items()}
+    images = [short[name] for name, image in arrays.items() if image]
+    return {
+        name: IMAGES + (short[name] if images.count(short[name]) == 1 else bare[name])
+        if image
+        else f"observation.{bare[name]}"
+        for name, image in arrays.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -72,6 +81,26 @@ class Episodes:
     source: str = "memory"
     """Where it was read from and in which format, for messages."""
     robot_type: str | None = None
+
+    def __post_init__(self) -> None:
+        # Windows are gathered through strides, which only a contiguous array has; a mapped one is not copied.
+        object.__setattr__(self, "actions", np.ascontiguousarray(self.actions, np.float32))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Mapped arrays travel to other processes as places in files, not as copies."""
+        state = dict(self.__dict__)
+        state["actions"] = MappedArray.find(self.actions) or self.actions
+        state["observations"] = {
+            key: (MappedArray.find(frames) or frames) if isinstance(frames, np.ndarray) else frames
+            for key, frames in self.observations.items()
+        }
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if isinstance(state["actions"], MappedArray):
+            state["actions"] = state["actions"].open()
+        opened = {k: v.open() if isinstance(v, MappedArray) else v for k, v in state["observations"].items()}
+        self.__dict__.update(state, observations=opened)
 
     @classmethod
     def from_arrays(
@@ -150,13 +179,9 @@ class Episodes:
 
     def check(self) -> "Episodes":
         """Raise `InvalidEpisode` for empty episodes, non-finite actions and observations of another length."""
-        if len(self) == 0:
-            raise InvalidEpisode(f"{self.source}: no episodes")
+        self.check_lengths()
         if empty := np.flatnonzero(self.lengths <= 0).tolist():
             raise InvalidEpisode(f"{self.source}: episode {empty[0]} is empty ({len(empty)} empty episodes in all)")
-        for key, frames in self.observations.items():
-            if frames.shape[0] != len(self.actions):
-                raise InvalidEpisode(f"{self.source}: {key} has {frames.shape[0]} frames, actions {len(self.actions)}")
         for frame in self.nonfinite_frames()[:1]:
             episode = int(self.episode_of(np.array([frame]))[0])
             dim = int(np.flatnonzero(~np.isfinite(self.actions[frame]))[0])
@@ -165,6 +190,14 @@ class Episodes:
                 f"step {frame - self.starts[episode]}; remove the episode or repair it (`oat inspect` counts them)"
             )
         return self
+
+    def check_lengths(self) -> None:
+        """Raise `InvalidEpisode` if there is nothing, or if observations and actions differ in number."""
+        if len(self) == 0:
+            raise InvalidEpisode(f"{self.source}: no episodes")
+        for key, frames in self.observations.items():
+            if frames.shape[0] != len(self.actions):
+                raise InvalidEpisode(f"{self.source}: {key} has {frames.shape[0]} frames, actions {len(self.actions)}")
 
     def nonfinite_frames(self) -> Int64[np.ndarray, " bad"]:
         """The frames of these episodes whose action holds a NaN or an infinity."""
@@ -183,16 +216,23 @@ class Episodes:
         return np.where(inside, episodes, -1)
 
 
-def open_dataset(path: str | Path, subset: str | None = None, check: bool = True) -> Episodes:
+def open_dataset(
+    path: str | Path, subset: str | None = None, ranges: str | None = None, check: bool = True
+) -> Episodes:
     """Read demonstrations in any known format: LeRobot v3.0, robomimic/LIBERO HDF5, zarr ReplayBuffer or .npz.
 
-    `subset` selects a named group of episodes; `check=False` admits non-finite actions, for looking at a broken set.
+    `subset` selects a named group of episodes, `ranges` episodes by number (`0:50,60`); `check=False` admits empty
+    episodes and non-finite actions, for looking at a broken set.
     """
     from oat.data.formats import detect_format  # here, because the readers build Episodes
 
-    episodes = detect_format(Path(path))(Path(path))
+    path = Path(path).expanduser()
+    episodes = detect_format(path)(path)
     if subset is not None:
         episodes = episodes.select(subset)
+    if ranges is not None:
+        episodes = episodes.select(parse_episode_ranges(ranges, len(episodes)))
+    episodes.check_lengths()
     return episodes.check() if check else episodes
 
 
@@ -209,4 +249,6 @@ def parse_episode_ranges(text: str, count: int) -> Int64[np.ndarray, " chosen"]:
     except (ValueError, IndexError):
         message = f"episodes must be a list like 0:50,60,70: within 0…{count - 1}, got {text!r}"
         raise InvalidOption(message) from None
+    if not chosen or len(set(chosen)) != len(chosen):
+        raise InvalidOption(f"episodes {text!r} names {'some twice' if chosen else 'none'} of 0…{count - 1}")
     return np.array(chosen, np.int64)

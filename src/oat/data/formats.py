@@ -26,7 +26,7 @@ def detect_format(path: Path) -> Callable[[Path], Episodes]:
         return read_lerobot
     if is_zarr(path):
         return read_zarr
-    if path.suffix in HDF5_SUFFIXES or (path.is_dir() and any(f.suffix in HDF5_SUFFIXES for f in path.iterdir())):
+    if any(f.suffix.lower() in HDF5_SUFFIXES for f in (path.iterdir() if path.is_dir() else [path])):
         return read_hdf5
     if path.suffix == ".npz":
         return read_npz

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from oat.data.columns import LazyColumn, file_identity, load_column
-from oat.data.episodes import UINT8, Episodes, Frames, observation_key
-from oat.errors import CorruptDataset, InvalidEpisode, MissingKey
+from oat.data.columns import UINT8, LazyColumn, file_identity, load_column
+from oat.data.episodes import Episodes, Frames, observation_keys
+from oat.errors import CorruptDataset, InvalidEpisode, MissingKey, OatError
 from oat.extras import import_extra
 
 HDF5_SUFFIXES = {".hdf5", ".h5"}
@@ -30,6 +30,7 @@ class Demo:
     file: Path
     name: str
     shapes: Mapping[str, tuple[int, ...]]  # "actions" and "obs/<key>"
+    images: frozenset[str]  # the keys that hold colour images
 
     def __str__(self) -> str:
         return f"{self.file}:data/{self.name}"
@@ -61,7 +62,7 @@ class ImageFrames:
 
 def read_hdf5(path: Path) -> Episodes:
     """Read one file, or every .hdf5 file of a directory as one set."""
-    files = sorted(f for f in path.iterdir() if f.suffix in HDF5_SUFFIXES) if path.is_dir() else [path]
+    files = sorted(f for f in path.iterdir() if f.suffix.lower() in HDF5_SUFFIXES) if path.is_dir() else [path]
     demos: list[Demo] = []
     tasks: list[str] = []
     subsets: dict[str, list[int]] = {}
@@ -70,12 +71,13 @@ def read_hdf5(path: Path) -> Episodes:
         with explain_read_errors(file):
             handle = open_file(file)
             found = _list_demos(file, handle)
-            for name, members in _filter_keys(handle).items():
-                subsets.setdefault(name, []).extend(len(demos) + i for i, d in enumerate(found) if d.name in members)
+            numbers = {demo.name: len(demos) + number for number, demo in enumerate(found)}
+            for name, members in _filter_keys(file, handle, set(numbers)).items():
+                subsets.setdefault(name, []).extend(sorted(numbers[member] for member in members))
             attributes = {key: _parse(value) for key, value in handle["data"].attrs.items()}
         demos += found
         tasks += [_task(file, attributes)] * len(found)
-        fps = fps or attributes.get("env_args", {}).get("env_kwargs", {}).get("control_freq")
+        fps = fps or _control_frequency(attributes)
     if not demos:
         raise InvalidEpisode(f"{path}: no demonstrations in it (`data/demo_<i>`)")
     lengths = [demo.shapes["actions"][0] for demo in demos]
@@ -95,12 +97,10 @@ def read_hdf5(path: Path) -> Episodes:
 def explain_read_errors(file: Path) -> Iterator[None]:
     try:
         yield
-    except (MissingKey, InvalidEpisode):
+    except OatError:
         raise
-    except KeyError as error:
-        raise MissingKey(f"{file}: {str(error).strip(chr(39))}") from error
-    except (OSError, RuntimeError) as error:
-        raise CorruptDataset(f"{file}: not a readable HDF5 file ({error})") from error
+    except Exception as error:  # h5py raises OSError, RuntimeError, KeyError, TypeError, … for damaged files
+        raise CorruptDataset(f"{file}: not a readable HDF5 file ({type(error).__name__}: {error})") from error
 
 
 def open_file(file: Path) -> Any:
@@ -108,28 +108,43 @@ def open_file(file: Path) -> Any:
     return _open_file(file, file_identity(file), os.getpid())
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=128)  # LIBERO-90 has 90 files
 def _open_file(file: Path, identity: tuple[int, int, int], process: int) -> Any:
     return import_extra("h5py", "formats").File(file, "r")
 
 
 def _list_demos(file: Path, handle: Any) -> list[Demo]:
-    if "data" not in handle:
+    data = handle.get("data")
+    if not hasattr(data, "items"):
         raise MissingKey(f"{file}: no group 'data'; it has {sorted(handle)}")
-    names = sorted(handle["data"], key=lambda name: [int(n) for n in re.findall(r"\d+", name)] or [0])
-    return [_describe(file, name, handle["data"][name]) for name in names]
+    groups = {name: group for name, group in data.items() if hasattr(group, "items")}
+    names = sorted(groups, key=lambda name: ([int(n) for n in re.findall(r"\d+", name)], name))
+    return [_describe(file, name, groups[name]) for name in names]
 
 
 def _describe(file: Path, name: str, group: Any) -> Demo:
-    if "actions" not in group:
+    """Numeric arrays with a row per frame are read; strings and scalars are not."""
+    if not hasattr(group.get("actions"), "shape"):
         raise MissingKey(f"{file}: data/{name} has no 'actions'; it has {sorted(group)}")
-    shapes = {"actions": group["actions"].shape}
-    shapes |= {f"obs/{key}": array.shape for key, array in group.get("obs", {}).items() if hasattr(array, "shape")}
-    return Demo(file, name, shapes)
+    obs = group.get("obs")
+    arrays = {f"obs/{key}": array for key, array in obs.items()} if hasattr(obs, "items") else {}
+    arrays = {key: a for key, a in arrays.items() if getattr(a, "ndim", 0) > 0 and a.dtype.kind in "fiub"}
+    shapes = {"actions": group["actions"].shape} | {key: array.shape for key, array in arrays.items()}
+    images = {key for key, a in arrays.items() if a.ndim == 4 and a.shape[-1] == 3 and a.dtype == UINT8}
+    return Demo(file, name, shapes, frozenset(images))
 
 
-def _filter_keys(handle: Any) -> dict[str, set[str]]:
-    return {name: {bytes(demo).decode() for demo in members[...]} for name, members in handle.get("mask", {}).items()}
+def _filter_keys(file: Path, handle: Any, demos: set[str]) -> dict[str, set[str]]:
+    """The lists of demo names in `mask/…`."""
+    keys = {}
+    for name, members in handle.get("mask", {}).items():
+        if not hasattr(members, "shape"):
+            continue
+        listed = {m.decode() if isinstance(m, bytes) else str(m) for m in np.ravel(members[...]).tolist()}
+        if unknown := listed - demos:
+            raise MissingKey(f"{file}: mask/{name} names {sorted(unknown)[:3]}, which are not in data/")
+        keys[name] = listed
+    return keys
 
 
 def _parse(attribute: Any) -> Any:
@@ -138,6 +153,13 @@ def _parse(attribute: Any) -> Any:
         return json.loads(attribute)
     except (TypeError, ValueError):
         return attribute
+
+
+def _control_frequency(attributes: Mapping[str, Any]) -> float | None:
+    env = attributes.get("env_args")
+    kwargs = env.get("env_kwargs") if isinstance(env, dict) else None
+    frequency = kwargs.get("control_freq") if isinstance(kwargs, dict) else None
+    return float(frequency) if isinstance(frequency, int | float) and frequency > 0 else None
 
 
 def _task(file: Path, attributes: Mapping[str, Any]) -> str:
@@ -160,6 +182,8 @@ def _check_alike(demos: list[Demo]) -> None:
             shape = demo.shapes[key]
             if shape[1:] != expected[1:] or len(shape) != len(expected):
                 raise InvalidEpisode(f"{demo}: {key} has dimensions {shape[1:]}, but {expected[1:]} in {first}")
+            if (key in demo.images) != (key in first.images):
+                raise InvalidEpisode(f"{demo}: {key} holds images of another type than in {first}")
             if shape[:1] != demo.shapes["actions"][:1]:
                 raise InvalidEpisode(f"{demo}: {key} has {shape[0]} frames, actions {demo.shapes['actions'][0]}")
     if len(first.shapes["actions"]) != 2:
@@ -173,13 +197,14 @@ def _column(demos: list[Demo], key: str, files: list[Path]) -> np.ndarray:
 
 
 def _observations(demos: list[Demo], starts: np.ndarray, files: list[Path]) -> dict[str, Frames]:
+    first = demos[0]
+    keys = [key for key in first.shapes if key != "actions"]
+    names = observation_keys({key.removeprefix("obs/"): key in first.images for key in keys})
     observations: dict[str, Frames] = {}
-    for key, shape in demos[0].shapes.items():
-        if key == "actions":
-            continue
-        name = observation_key(key.removeprefix("obs/"), len(shape) == 4)
+    for key in keys:
+        name, shape = names[key.removeprefix("obs/")], first.shapes[key]
         frames = sum(demo.shapes[key][0] for demo in demos)
-        if len(shape) == 4:
+        if key in first.images:
             observations[name] = ImageFrames(tuple(demos), starts, key, (frames, *shape[1:]))
         else:
             observations[name] = LazyColumn((frames, *(shape[1:] or (1,))), partial(_column, demos, key, files))

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from oat.data.columns import LazyColumn, file_identity, load_column
-from oat.data.episodes import UINT8, Episodes, Frames
+from oat.data.columns import UINT8, LazyColumn, file_identity, load_column
+from oat.data.episodes import Episodes, Frames
 from oat.data.video import open_video
 from oat.errors import CorruptDataset, InvalidEpisode, MissingKey, UnsupportedVersion
 from oat.extras import import_extra
@@ -131,6 +131,8 @@ def read_info(root: Path) -> dict[str, Any]:
     for key in ("features", "fps", "total_frames", "total_episodes", "data_path"):
         if key not in info:
             raise MissingKey(f"{file}: no {key!r}")
+    if not isinstance(info["fps"], int | float) or not 0 < info["fps"] < float("inf"):
+        raise CorruptDataset(f"{file}: fps must be a positive number, got {info['fps']!r}")
     return info
 
 
@@ -282,7 +284,10 @@ def _height_width(feature: dict[str, Any]) -> tuple[int, int]:
     """Published sets list images as (height, width, channel) or (channel, height, width)."""
     shape = list(feature["shape"])
     names = feature.get("names")
-    channel_first = str(names[0]).startswith("channel") if isinstance(names, list) else shape[0] == 3 != shape[-1]
+    if isinstance(names, list) and names:
+        channel_first = str(names[0]).startswith("channel")
+    else:
+        channel_first = shape[0] == 3 != shape[-1]
     height, width = shape[1:] if channel_first else shape[:2]
     return int(height), int(width)
 
@@ -297,8 +302,10 @@ def _dimension_names(feature: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _splits(info: dict[str, Any], episodes: int) -> dict[str, np.ndarray]:
-    splits = {}
-    for name, span in (info.get("splits") or {}).items():
+    """Splits are ranges of episodes, such as `0:50`; anything else is not known to LeRobot and left out."""
+    splits, listed = {}, info.get("splits")
+    for name, span in listed.items() if isinstance(listed, dict) else ():
         first, _, last = str(span).partition(":")
-        splits[name] = np.arange(int(first or 0), min(int(last or episodes), episodes))
+        if first.isdigit() and last.isdigit():
+            splits[name] = np.arange(int(first), min(int(last), episodes))
     return splits

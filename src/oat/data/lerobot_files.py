@@ -36,15 +36,17 @@ class DataFiles:
     def __init__(self, root: Path, first_file: int, schema: pa.Schema) -> None:
         self._root, self._file, self._schema = root, first_file, schema
         self._buffer: list[pa.Table] = []
+        self._rows = self._bytes = 0
         self._sink: Any = None
         self._writer: Any = None
 
     def add(self, columns: Mapping[str, np.ndarray]) -> dict[str, int]:
         """Append an episode's rows; says in which file they are."""
-        self._buffer.append(pa.table([_arrow_column(columns[f.name]) for f in self._schema], schema=self._schema))
+        table = pa.table([_arrow_column(columns[f.name]) for f in self._schema], schema=self._schema)
+        self._buffer.append(table)
+        self._rows, self._bytes = self._rows + len(table), self._bytes + table.nbytes
         chunk, file = divmod(self._file, CHUNK_FILES)
-        size = sum(table.nbytes for table in self._buffer)
-        if size >= _GROUP_BYTES or sum(map(len, self._buffer)) >= _GROUP_ROWS:
+        if self._bytes >= _GROUP_BYTES or self._rows >= _GROUP_ROWS:
             self._flush()
             if self._sink.tell() >= DATA_FILE_BYTES:
                 self.close()
@@ -61,7 +63,7 @@ class DataFiles:
             self._sink = path.open("wb")
             self._writer = pq.ParquetWriter(self._sink, self._schema)
         self._writer.write_table(pa.concat_tables(self._buffer))
-        self._buffer = []
+        self._buffer, self._rows, self._bytes = [], 0, 0
 
     def close(self) -> None:
         self._flush()
@@ -174,10 +176,30 @@ def _arrow_column(array: np.ndarray) -> pa.Array:
         return pa.array(array.reshape(-1))
     if array.ndim == 2:
         return pa.FixedSizeListArray.from_arrays(pa.array(array.reshape(-1)), array.shape[1])
-    return pa.array(array.tolist(), _vector_type(array.shape[1:]))
+    nested = pa.array(array.reshape(-1))
+    for dim in range(array.ndim - 1, 0, -1):
+        offsets = np.arange(0, len(nested) + 1, array.shape[dim], dtype=np.int32)
+        nested = pa.ListArray.from_arrays(pa.array(offsets), nested)
+    return nested
 
 
 def _png(image: np.ndarray) -> bytes:
     buffer = io.BytesIO()
     import_extra("PIL.Image", "formats").fromarray(image).save(buffer, "png", compress_level=3)
     return buffer.getvalue()
+
+
+def task_table(tasks: list[str]) -> pa.Table:
+    """task_index as the column, the strings as the pandas index, which schema metadata declares."""
+    table = pa.table({"task_index": pa.array(range(len(tasks)), pa.int64()), "task": tasks})
+    columns = [
+        {"name": "task_index", "field_name": "task_index", "pandas_type": "int64", "numpy_type": "int64"},
+        {"name": "task", "field_name": "task", "pandas_type": "unicode", "numpy_type": "object"},
+    ]
+    pandas = {
+        "index_columns": ["task"],
+        "column_indexes": [{"name": None, "field_name": None, "pandas_type": "unicode", "numpy_type": "object"}],
+        "columns": [column | {"metadata": None} for column in columns],
+        "pandas_version": "2.0.0",
+    }
+    return table.replace_schema_metadata({"pandas": json.dumps(pandas)})

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from oat.atomic import StagedDirectory, explain_write_errors, link_or_copy
+from oat.atomic import StagedDirectory, explain_write_errors, identity, link_or_copy
 from oat.data.episodes import CameraStorage, Episodes, WhenExists, is_image
 from oat.data.lerobot import (
     INDEX_FEATURES,
@@ -32,6 +32,7 @@ from oat.data.lerobot_files import (
     VideoFiles,
     data_schema,
     episode_schema,
+    task_table,
 )
 from oat.data.statistics import camera_statistics, vector_statistics
 from oat.data.video import CODEC, pixel_format
@@ -61,11 +62,11 @@ class LeRobotWriter:
         exists: WhenExists = "refuse",
         robot_type: str | None = None,
         action_names: tuple[str, ...] = (),
-        provenance: dict[str, Any] | None = None,
     ) -> None:
-        self.path, self.fps, self.cameras = Path(path), float(fps), cameras
-        if not self.fps > 0:
-            raise InvalidOption(f"fps must be positive, got {fps}")
+        self.path, self.fps, self.cameras = Path(path).expanduser(), float(fps), cameras
+        if not 0 < self.fps < float("inf"):
+            raise InvalidOption(f"fps must be a positive number, got {fps}")
+        self._replaces, self._closed = identity(self.path), False
         self._info: dict[str, Any] = {}
         self._features: dict[str, dict[str, Any]] = {}
         self._episode_schema: pa.Schema | None = None
@@ -74,7 +75,7 @@ class LeRobotWriter:
         self._first_episode = self._first_frame = 0
         self._next_file = 0
         self._robot_type, self._action_names = robot_type, action_names
-        self._provenance = [provenance] if provenance else []
+        self._provenance: list[dict[str, Any]] = []
         self._staging: StagedDirectory | None = None
         self._data: DataFiles | None = None
         self._videos: dict[str, VideoFiles] = {}
@@ -104,7 +105,7 @@ class LeRobotWriter:
         self._features = {k: v for k, v in info["features"].items() if k not in INDEX_FEATURES}
         self._tasks = {task: number for number, task in enumerate(read_tasks(self.path))}
         self._first_episode, self._first_frame = int(info["total_episodes"]), int(info["total_frames"])
-        self._provenance = read_provenance(self.path) + self._provenance
+        self._provenance = read_provenance(self.path)
         self._next_file = 1 + max(
             chunk * CHUNK_FILES + file
             for column in table.column_names
@@ -130,23 +131,42 @@ class LeRobotWriter:
     def num_frames(self) -> int:
         return self._episode_rows[-1]["dataset_to_index"] if self._episode_rows else self._first_frame
 
+    def record_provenance(self, entry: dict[str, Any]) -> None:
+        """Store how the episodes came about with the data set."""
+        self._provenance.append(entry)
+
     def add_episode(self, task: str, actions: np.ndarray, observations: Mapping[str, np.ndarray] | None = None) -> None:
         """Append one episode: actions (T, D) and, for each key, vectors (T, …) or images (T, height, width, 3)."""
-        values = {"action": np.asarray(actions)} | {k: np.asarray(v) for k, v in (observations or {}).items()}
-        values = {key: array if is_image(array) else array.astype(np.float32) for key, array in values.items()}
-        features = {key: self._feature(key, array) for key, array in values.items()}
-        self._check_episode(values, features)
+        values, features = self.check_episode(task, actions, observations or {})
         with explain_write_errors(self.path):
             if self._data is None:
                 self._features = self._features or features
                 self._open_files()
             self._write_episode(task, values)
 
+    def check_episode(
+        self, task: str, actions: np.ndarray, observations: Mapping[str, np.ndarray]
+    ) -> tuple[dict[str, np.ndarray], dict[str, dict[str, Any]]]:
+        """The arrays as they will be stored and their descriptions, or `InvalidEpisode` if they do not fit the set."""
+        if self._closed:
+            raise InvalidOption(f"{self.path}: this writer is finished; open another one to append")
+        where = f"{self.path}: episode {self.num_episodes}"
+        if not isinstance(task, str) or "\0" in task or not _encodable(task):
+            raise InvalidEpisode(f"{where}: its task must be text, got {task!r}")
+        values = {}
+        for key, array in {"action": np.asarray(actions), **observations}.items():
+            if key != "action" and not key.startswith("observation."):
+                raise InvalidEpisode(f"{where}: observations are named observation.…, got {key!r}")
+            if array.ndim == 0 or array.dtype.kind not in "fiub" or 0 in array.shape[1:]:
+                raise InvalidEpisode(f"{where}: {key} must be numbers per frame, got {array.dtype} {array.shape}")
+            values[key] = array if is_image(array) else array.astype(np.float32)
+        features = {key: self._feature(key, array) for key, array in values.items()}
+        self._compare(where, values, features)
+        return values, features
+
     def _feature(self, key: str, array: np.ndarray) -> dict[str, Any]:
         """The entry of info.json that describes an array."""
         if is_image(array):
-            if array.dtype != np.uint8 or array.shape[-1] != 3:
-                raise InvalidEpisode(f"{key}: images must be uint8 (frames, height, width, 3), got {array.shape}")
             shape: list[int] = list(array.shape[1:])
             entry = {"dtype": self.cameras, "shape": shape, "names": ["height", "width", "channels"]}
             return entry | ({"info": self._video_info(*shape[:2])} if self.cameras == "video" else {})
@@ -158,8 +178,8 @@ class LeRobotWriter:
         described |= {"pix_fmt": pixel_format(height, width), "is_depth_map": False}
         return {f"video.{key}": value for key, value in described.items()} | {"has_audio": False}
 
-    def _check_episode(self, values: Mapping[str, np.ndarray], features: Mapping[str, dict[str, Any]]) -> None:
-        where = f"{self.path}: episode {self.num_episodes}"
+    def _compare(self, where: str, values: Mapping[str, np.ndarray], features: Mapping[str, dict[str, Any]]) -> None:
+        """Lengths and values of the episode, and its features against those of the set."""
         if values["action"].ndim != 2 or len(values["action"]) == 0:
             raise InvalidEpisode(f"{where}: actions must be (steps ≥ 1, dimensions), got {values['action'].shape}")
         for key, array in values.items():
@@ -177,7 +197,7 @@ class LeRobotWriter:
 
     def _open_files(self) -> None:
         """Begin the directory; one that continues a set shares its finished files, and the set stays untouched."""
-        self._staging = StagedDirectory(self.path)
+        self._staging = StagedDirectory(self.path, self._replaces)
         if self._info:
             for file in sorted(self.path.rglob("*")):
                 if file.is_file() and not (file.parent == self.path / "meta" and file.name in _REWRITTEN):
@@ -215,7 +235,7 @@ class LeRobotWriter:
 
     def finish(self) -> None:
         """Write the metadata and put the directory in its place."""
-        if self._data is None or self._staging is None:
+        if self._closed or self._data is None or self._staging is None:
             raise InvalidEpisode(f"{self.path}: no episode was added")
         with explain_write_errors(self.path):
             self._data.close()
@@ -223,9 +243,11 @@ class LeRobotWriter:
                 videos.close()
             self._write_metadata()
         self._staging.commit()
+        self._closed = True
 
     def discard(self) -> None:
         """Remove everything written so far; what was at the target stays."""
+        self._closed = True
         for videos in self._videos.values():
             videos.abandon()
         if self._data is not None:
@@ -239,7 +261,7 @@ class LeRobotWriter:
         # LeRobot needs one schema in all files, so an appended file has the columns of those before it.
         schema = self._episode_schema or episode_schema(self._features)
         _write_table(self._root / EPISODES_PATH.format(**file), pa.Table.from_pylist(rows, schema))
-        _write_table(self._root / "meta" / "tasks.parquet", _task_table(list(self._tasks)))
+        _write_table(self._root / "meta" / "tasks.parquet", task_table(list(self._tasks)))
         index_features = {k: {"dtype": d, "shape": [1], "names": None} for k, d in INDEX_DTYPES.items()}
         defaults = {
             "codebase_version": VERSION,
@@ -274,20 +296,13 @@ class LeRobotWriter:
             self.discard()
 
 
-def _task_table(tasks: list[str]) -> pa.Table:
-    """task_index as the column, the strings as the pandas index, which schema metadata declares."""
-    table = pa.table({"task_index": pa.array(range(len(tasks)), pa.int64()), "task": tasks})
-    columns = [
-        {"name": "task_index", "field_name": "task_index", "pandas_type": "int64", "numpy_type": "int64"},
-        {"name": "task", "field_name": "task", "pandas_type": "unicode", "numpy_type": "object"},
-    ]
-    pandas = {
-        "index_columns": ["task"],
-        "column_indexes": [{"name": None, "field_name": None, "pandas_type": "unicode", "numpy_type": "object"}],
-        "columns": [column | {"metadata": None} for column in columns],
-        "pandas_version": "2.0.0",
-    }
-    return table.replace_schema_metadata({"pandas": json.dumps(pandas)})
+def _encodable(text: str) -> bool:
+    """Lone surrogates are no text that a file could hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _write_table(path: Path, table: pa.Table) -> None:

@@ -30,6 +30,8 @@ class Normalizer(nn.Module):
     spread: Tensor
     gain: Tensor
     limit: Tensor
+    low: Tensor
+    high: Tensor
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -37,6 +39,8 @@ class Normalizer(nn.Module):
         self.register_buffer("spread", torch.ones(dim))
         self.register_buffer("gain", torch.ones(dim))  # 1 / spread, or 0 for a constant dimension
         self.register_buffer("limit", torch.tensor(torch.inf))  # of |y|
+        self.register_buffer("low", torch.full((dim,), -torch.inf))  # the smallest y seen in fitting …
+        self.register_buffer("high", torch.full((dim,), torch.inf))  # … and the largest
 
     @classmethod
     def from_range(cls, low: np.ndarray, high: np.ndarray, limit: float = float("inf")) -> "Normalizer":
@@ -53,13 +57,17 @@ class Normalizer(nn.Module):
     def from_statistics(cls, statistics: RunningStatistics, kind: str = "min_max") -> "Normalizer":
         """Map the range (min_max) or the 1 %–99 % range, clipped (quantile), to [-1, 1], or standardise (mean_std)."""
         if kind == "min_max":
-            return cls.from_range(statistics.min, statistics.max)
-        if kind == "quantile":
+            normalizer = cls.from_range(statistics.min, statistics.max)
+        elif kind == "quantile":
             low, high = statistics.quantiles((0.01, 0.99))
-            return cls.from_range(low, high, limit=1.0)
-        if kind == "mean_std":
-            return cls.from_range(statistics.mean - statistics.std, statistics.mean + statistics.std)
-        raise InvalidOption(f"normalization must be one of {', '.join(NORMALIZATIONS)}, got {kind!r}")
+            normalizer = cls.from_range(low, high, limit=1.0)
+        elif kind == "mean_std":
+            normalizer = cls.from_range(statistics.mean - statistics.std, statistics.mean + statistics.std)
+        else:
+            raise InvalidOption(f"normalization must be one of {', '.join(NORMALIZATIONS)}, got {kind!r}")
+        for buffer, extreme in ((normalizer.low, statistics.min), (normalizer.high, statistics.max)):
+            buffer.copy_(normalizer.normalize(torch.from_numpy(extreme).float()))
+        return normalizer
 
     def normalize(self, values: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n dim"]:
         return ((values - self.center) * self.gain).clamp(-self.limit, self.limit)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from oat.data.columns import load_column, row_blocks
-from oat.data.episodes import Episodes, observation_key
+from oat.data.episodes import Episodes, is_image, observation_keys
 from oat.errors import CorruptDataset, InvalidEpisode, MissingKey
 
 _NOT_OBSERVATIONS = {"actions", "episode_ends", "tasks", "fps"}
@@ -25,27 +25,42 @@ def read_npz(path: Path) -> Episodes:
     for key in ("actions", "episode_ends"):
         if key not in arrays:
             raise MissingKey(f"{path}: no array {key!r}; it has {sorted(arrays)}")
-    actions, ends = arrays["actions"], arrays["episode_ends"].astype(np.int64)
-    if actions.ndim != 2:
-        raise InvalidEpisode(f"{path}: actions must be (frames, dimensions), got {actions.shape}")
-    if ends.ndim != 1 or len(ends) == 0 or (np.diff(ends, prepend=0) < 0).any() or ends[-1] != len(actions):
-        raise InvalidEpisode(f"{path}: episode_ends must increase up to {len(actions)} (the frames), got {ends[-5:]}")
-    observations = {
-        observation_key(name, array.ndim == 4): _typed(path, name, array)
+    actions, lengths = arrays["actions"], lengths_from_ends(path, arrays["episode_ends"], len(arrays["actions"]))
+    if actions.ndim != 2 or actions.dtype.kind not in "fiub":
+        raise InvalidEpisode(
+            f"{path}: actions must be numbers (frames, dimensions), got {actions.dtype} {actions.shape}"
+        )
+    extras = {
+        name: array
         for name, array in arrays.items()
-        if name not in _NOT_OBSERVATIONS
+        if name not in _NOT_OBSERVATIONS and array.ndim > 0 and array.dtype.kind in "fiub"
     }
-    tasks = [str(task) for task in arrays["tasks"]] if "tasks" in arrays else [path.stem] * len(ends)
-    if len(tasks) != len(ends):
-        raise InvalidEpisode(f"{path}: {len(tasks)} tasks for {len(ends)} episodes")
+    keys = observation_keys({name: is_image(array) for name, array in extras.items()})
     return Episodes.from_arrays(
         _typed(path, "actions", actions),
-        np.diff(ends, prepend=0),
-        tasks,
-        observations=observations,
-        fps=float(arrays["fps"]) if "fps" in arrays else None,
+        lengths,
+        _tasks(path, arrays, len(lengths)),
+        observations={keys[name]: _typed(path, name, array) for name, array in extras.items()},
+        fps=float(np.ravel(arrays["fps"])[0]) if "fps" in arrays else None,
         source=f"{path} (npz)",
     )
+
+
+def lengths_from_ends(path: Path, ends: np.ndarray, frames: int) -> np.ndarray:
+    """Episode lengths from the index after each episode's last frame."""
+    whole = ends.ndim == 1 and len(ends) > 0 and ends.dtype.kind in "fiu" and (ends == np.floor(ends)).all()
+    if not whole or (np.diff(ends, prepend=0) < 0).any() or ends[-1] != frames:
+        raise InvalidEpisode(f"{path}: episode_ends must increase up to {frames} (the frames), got {ends[-5:]}")
+    return np.diff(ends.astype(np.int64), prepend=0)
+
+
+def _tasks(path: Path, arrays: dict[str, np.ndarray], episodes: int) -> list[str]:
+    """One task string per episode, or one for all; without any, the file's name."""
+    given = np.ravel(arrays["tasks"]).tolist() if "tasks" in arrays else [path.stem]
+    tasks = [task.decode() if isinstance(task, bytes) else str(task) for task in given]
+    if len(tasks) not in (1, episodes):
+        raise InvalidEpisode(f"{path}: {len(tasks)} tasks for {episodes} episodes")
+    return tasks * episodes if len(tasks) == 1 else tasks
 
 
 def _member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
@@ -66,12 +81,10 @@ def _member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.n
 
 
 def _typed(path: Path, name: str, array: np.ndarray) -> np.ndarray:
-    """Images as uint8, everything else as float32, without a copy where it is so already."""
-    if array.ndim == 4:
-        if array.dtype != np.uint8:
-            raise InvalidEpisode(f"{path}: images {name!r} must be uint8, got {array.dtype}")
+    """Images as they are, everything else as float32 with at least one number per frame; mapped where possible."""
+    if is_image(array):
         return array
-    if array.dtype == np.float32:
-        return array
-    rows = array.reshape(len(array), -1) if array.ndim == 1 else array
+    rows = array[:, None] if array.ndim == 1 else array
+    if rows.dtype == np.float32 and rows.flags.c_contiguous:
+        return rows
     return load_column(name, rows.shape, lambda: row_blocks(rows), [path])

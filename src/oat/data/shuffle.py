@@ -31,29 +31,36 @@ def derive_key(*parts: int) -> int:
     return int(key[0])
 
 
+def derive_keys(seed: int, numbers: Int64[np.ndarray, " n"]) -> UInt64[np.ndarray, " n"]:
+    """`derive_key(seed, number)` for each number."""
+    return hash64(np.uint64(derive_key(seed)) + numbers.astype(np.uint64))
+
+
 @dataclass(frozen=True)
 class Permutation:
-    """A pseudo-random permutation of 0 … size-1, chosen by the key."""
+    """A pseudo-random permutation of 0 … size-1, chosen by the key, or by one key for each position."""
 
     size: int
-    key: int
+    key: int | UInt64[np.ndarray, " n"]
 
     def __call__(self, positions: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
         """Where each position goes; positions must lie in 0 … size-1."""
-        values = self._feistel(positions.astype(np.uint64))
+        keys = np.broadcast_to(np.asarray(self.key, np.uint64), positions.shape)
+        values = self._feistel(positions.astype(np.uint64), keys)
         while (outside := np.flatnonzero(values >= np.uint64(self.size))).size:
-            values[outside] = self._feistel(values[outside])
+            values[outside] = self._feistel(values[outside], keys[outside])
         return values.astype(np.int64)
 
-    def _feistel(self, values: UInt64[np.ndarray, " n"]) -> UInt64[np.ndarray, " n"]:
+    def _feistel(self, values: UInt64[np.ndarray, " n"], keys: UInt64[np.ndarray, " n"]) -> UInt64[np.ndarray, " n"]:
         """Add a hash of one half to the other, in turn: each such step is a bijection."""
         rows = np.uint64(max(1, math.isqrt(self.size)))
         columns = np.uint64(-(-self.size // int(rows)))
         left, right = np.divmod(values, columns)
         for step in range(0, _ROUNDS, 2):
-            left = (left + hash64(right + self._round_key(step)) % rows) % rows
-            right = (right + hash64(left + self._round_key(step + 1)) % columns) % columns
+            left = (left + hash64(right + keys + _round_constant(step)) % rows) % rows
+            right = (right + hash64(left + keys + _round_constant(step + 1)) % columns) % columns
         return left * columns + right
 
-    def _round_key(self, step: int) -> np.uint64:
-        return np.uint64((self.key + (step + 1) * _GOLDEN) % 2**64)
+
+def _round_constant(step: int) -> np.uint64:
+    return np.uint64((step + 1) * _GOLDEN % 2**64)

@@ -54,18 +54,20 @@ class DatasetSummary:
 
 def summarize_dataset(episodes: Episodes) -> DatasetSummary:
     """Everything from two passes over the actions."""
-    names = np.asarray([episodes.tasks[task] for task in episodes.task_ids])
-    used = [task for task in episodes.tasks if (names == task).any()]
+    order = np.argsort(episodes.task_ids, kind="stable")
+    used, firsts = np.unique(episodes.task_ids[order], return_index=True)
+    groups = np.split(episodes.lengths[order], firsts[1:])
+    lengths = {episodes.tasks[task]: tuple(group.tolist()) for task, group in zip(used, groups, strict=True)}
     return DatasetSummary(
         source=episodes.source,
         episodes=len(episodes),
         frames=episodes.num_frames,
         fps=episodes.fps,
-        tasks={task: int((names == task).sum()) for task in used},
+        tasks={task: len(group) for task, group in lengths.items()},
         dimensions=_dimensions(episodes),
         observations={key: tuple(map(int, frames.shape[1:])) for key, frames in episodes.observations.items()},
         subsets={name: len(members) for name, members in episodes.subsets.items()},
-        lengths={task: tuple(int(n) for n in episodes.lengths[names == task]) for task in used},
+        lengths=lengths,
     )
 
 
@@ -83,6 +85,7 @@ def _dimensions(episodes: Episodes) -> tuple[DimensionSummary, ...]:
     extreme, histograms = np.zeros(episodes.action_dim, np.int64), np.zeros((episodes.action_dim, _BINS), np.int64)
     for block in blocks:
         actions = episodes.actions[block]
+        actions = actions[np.isfinite(actions).all(axis=1)]
         extreme += ((actions == low) | (actions == high)).sum(0)
         for dim in range(episodes.action_dim):
             histograms[dim] += np.histogram(actions[:, dim], _BINS, (low[dim], high[dim]))[0]

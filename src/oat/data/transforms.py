@@ -114,12 +114,24 @@ class _Dimensionwise(ActionTransform):
         out[..., list(self.dims)] = chosen
         return out
 
+    def __post_init__(self) -> None:
+        for name, allowed in self._choices().items():
+            if getattr(self, name) not in allowed:
+                raise TransformError(f"{self.kind}: {name} must be {' or '.join(allowed)}, got {getattr(self, name)!r}")
+
+    def _choices(self) -> dict[str, tuple[str, ...]]:
+        """The allowed values of options that are words."""
+        return {}
+
     def _reference(self, actions: Chunk, state: State) -> Chosen:
         """The current state's corresponding dimensions, (batch, 1, dims)."""
         if state is None:
             raise TransformError(f"{self.kind} needs the current state ({self.state})")
         dims = self.state_dims if self.state_dims is not None else self.dims
         chosen = state if dims is None else state[:, list(dims)]
+        width = actions.shape[-1] if self.dims is None else len(self.dims)
+        if chosen.shape[1] != width:
+            raise TransformError(f"{self.kind}: {width} action dimensions and {chosen.shape[1]} of {self.state}")
         return chosen[:, None].to(actions.dtype)
 
 
@@ -147,6 +159,9 @@ class Delta(_Dimensionwise):
     kind: ClassVar[str] = "delta"
     first_step: Literal["keep", "from_state"] = "keep"
 
+    def _choices(self) -> dict[str, tuple[str, ...]]:
+        return {"first_step": ("keep", "from_state")}
+
     @property
     def state_key(self) -> str | None:
         return self.state if self.first_step == "from_state" else None
@@ -170,6 +185,14 @@ class UnwrapAngles(_Dimensionwise):
     kind: ClassVar[str] = "unwrap_angles"
     period: float = 2 * math.pi
     first_step: Literal["keep", "near_state"] = "keep"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.period < math.inf:
+            raise TransformError(f"{self.kind}: the period must be positive, got {self.period}")
+
+    def _choices(self) -> dict[str, tuple[str, ...]]:
+        return {"first_step": ("keep", "near_state")}
 
     @property
     def state_key(self) -> str | None:
@@ -206,6 +229,11 @@ class Rotation6D(ActionTransform):
     start: int = 3
     """The rotation's first dimension."""
     representation: Literal["axis_angle", "quaternion_xyzw", "quaternion_wxyz"] = "axis_angle"
+
+    def __post_init__(self) -> None:
+        allowed = ("axis_angle", "quaternion_xyzw", "quaternion_wxyz")
+        if self.representation not in allowed:
+            raise TransformError(f"{self.kind}: representation must be one of {allowed}, got {self.representation!r}")
 
     @property
     def _width(self) -> int:
@@ -304,9 +332,9 @@ def from_config(config: dict[str, Any]) -> ActionTransform:
     kind = fields.pop("kind", "")
     if kind not in TRANSFORMS:
         raise unknown_name("action transform", kind, TRANSFORMS)
-    if kind == Chain.kind:
-        return Chain(tuple(from_config(step) for step in fields["steps"]))
     try:
+        if kind == Chain.kind:
+            return Chain(tuple(from_config(step) for step in fields["steps"]))
         return TRANSFORMS[kind](**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})
-    except TypeError as error:
+    except (TypeError, KeyError) as error:
         raise TransformError(f"{kind}: {error}") from error

@@ -3,21 +3,25 @@
 Layout: https://github.com/real-stanford/diffusion_policy, zarr format 2 (or 3), in a directory or a .zip.
 """
 
+import os
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import lru_cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from oat.data.columns import LazyColumn, load_column
-from oat.data.episodes import UINT8, Episodes, Frames, observation_key
+from oat.data.columns import UINT8, LazyColumn, file_identity, load_column
+from oat.data.episodes import Episodes, Frames, observation_keys
+from oat.data.npz import lengths_from_ends
 from oat.errors import CorruptDataset, InvalidEpisode, MissingKey, OatError
 from oat.extras import import_extra
+
+_CACHE_BYTES = 128 * 2**20  # of decoded image chunks
 
 
 def is_zarr(path: Path) -> bool:
@@ -26,87 +30,132 @@ def is_zarr(path: Path) -> bool:
     return path.name.endswith(".zip")
 
 
+@dataclass(frozen=True)
+class ZarrArray:
+    """One array of a store, opened anew in every process: a .zip's file position must not cross a fork."""
+
+    store: Path
+    name: str
+
+    @property
+    def array(self) -> Any:
+        return open_group(self.store)[self.name]
+
+    @property
+    def rows_per_chunk(self) -> int:
+        return int(self.array.chunks[0])
+
+    @property
+    def num_chunks(self) -> int:
+        """Along the frames."""
+        return int(self.array.cdata_shape[0])
+
+    def chunk(self, number: int) -> np.ndarray:
+        """The frames of one chunk."""
+        rows = self.rows_per_chunk
+        with explain_read_errors(self.store, self.name):
+            _check_sizes(self.store, self.name, self.array, number)
+            return np.asarray(self.array[number * rows : (number + 1) * rows])
+
+
 @dataclass
 class ChunkedImages:
-    """Images stored in compressed chunks of frames; the chunks used last stay decoded."""
+    """Images stored in compressed chunks of frames; the chunks used last stay decoded.
 
-    array: Any
-    source: Path
-    name: str
-    kept_chunks: int = 4
+    Float images hold whole numbers 0…255 times `scale`, which is checked for every chunk.
+    """
+
+    source: ZarrArray
+    shape: tuple[int, ...]
+    scale: float
+    dtype: np.dtype[Any] = UINT8
     _decoded: OrderedDict[int, np.ndarray] = field(default_factory=OrderedDict, repr=False)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.array.shape)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return UINT8
 
     def __getitem__(self, frames: np.ndarray) -> np.ndarray:
         out = np.empty((len(frames), *self.shape[1:]), np.uint8)
-        chunks = frames // self.array.chunks[0]
+        chunks, rows = np.divmod(frames, self.source.rows_per_chunk)
         for chunk in np.unique(chunks):
             mine = chunks == chunk
-            out[mine] = self._chunk(int(chunk))[frames[mine] % self.array.chunks[0]]
+            out[mine] = self._chunk(int(chunk))[rows[mine]]
         return out
 
     def _chunk(self, chunk: int) -> np.ndarray:
+        if not self._decoded:
+            _check_complete(self.source.store, self.source.name, self.source.array)
         if chunk not in self._decoded:
-            rows = self.array.chunks[0]
-            with explain_read_errors(self.source, self.name):
-                _check_sizes(self.source, self.name, self.array, chunk)
-                values = self.array[chunk * rows : (chunk + 1) * rows]
-            self._decoded[chunk] = self._to_bytes(values)
-            if len(self._decoded) > self.kept_chunks:
+            self._decoded[chunk] = self._to_bytes(self.source.chunk(chunk))
+            while len(self._decoded) > 1 and sum(part.nbytes for part in self._decoded.values()) > _CACHE_BYTES:
                 self._decoded.popitem(last=False)
         self._decoded.move_to_end(chunk)
         return self._decoded[chunk]
 
-    @cached_property
-    def _scale(self) -> float:
-        """Float images are 0…255 or 0…1, which the first chunk tells."""
-        return 255.0 if float(np.max(self.array[: self.array.chunks[0]])) <= 1.0 else 1.0
-
     def _to_bytes(self, values: np.ndarray) -> np.ndarray:
-        if values.dtype == np.uint8:
+        if values.dtype == UINT8:
             return values
-        return np.clip(np.rint(values * np.float32(self._scale)), 0, 255).astype(np.uint8)
+        if not _are_bytes(values, self.scale):
+            raise InvalidEpisode(f"{self.source.store}: {self.source.name} holds values that are no image's")
+        return np.rint(values * np.float32(self.scale)).astype(np.uint8)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_decoded": OrderedDict()}
+
+
+def _are_bytes(values: np.ndarray, scale: float) -> bool:
+    scaled = values * np.float32(scale)
+    return bool((np.abs(scaled - np.rint(scaled)) < 1e-3).all() and scaled.min() >= 0 and scaled.max() <= 255)
+
+
+def _image_scale(source: ZarrArray) -> float | None:
+    """1 for float images 0…255, 255 for 0…1, None for arrays that are no images; the first telling chunk decides."""
+    for number in range(source.num_chunks):
+        values = source.chunk(number)
+        if values.max() > 1:
+            return 1.0 if _are_bytes(values, 1.0) else None
+        if not _are_bytes(values, 1.0):  # neither all 0 nor all 1
+            return 255.0 if _are_bytes(values, 255.0) else None
+    return 1.0
 
 
 def read_zarr(path: Path) -> Episodes:
     """Read a ReplayBuffer from a directory or a .zip."""
-    zarr = import_extra("zarr", "formats")
     with explain_read_errors(path, "group"):
-        group = zarr.open_group(zarr.storage.ZipStore(path, mode="r") if path.is_file() else path, mode="r")
+        group = open_group(path)
         for key in ("data/action", "meta/episode_ends"):
             if key not in group:
                 raise MissingKey(f"{path}: no array {key!r}; a ReplayBuffer has data/action and meta/episode_ends")
-        arrays = dict(sorted(group["data"].arrays()))
-        for name, array in {**arrays, "meta/episode_ends": group["meta/episode_ends"]}.items():
-            _check_complete(path, name, array)
-        ends = np.asarray(group["meta/episode_ends"][:], np.int64)
-    action = arrays.pop("action")
-    if action.ndim != 2:
-        raise InvalidEpisode(f"{path}: data/action must be (frames, dimensions), got {action.shape}")
-    if len(ends) == 0 or (np.diff(ends, prepend=0) < 0).any() or ends[-1] != action.shape[0]:
-        raise InvalidEpisode(f"{path}: meta/episode_ends must increase up to {action.shape[0]} frames, got {ends[-5:]}")
-    observations: dict[str, Frames] = {}
-    for name, array in arrays.items():
-        if array.ndim == 4:
-            observations[observation_key(name, True)] = ChunkedImages(array, path, name)
-        elif array.dtype.kind in "fiub":
-            shape = tuple(array.shape) if array.ndim > 1 else (array.shape[0], 1)
-            observations[observation_key(name, False)] = LazyColumn(shape, partial(_column, path, name, array))
-    task = path.name.split(".")[0]
+        arrays = {name: a for name, a in sorted(group["data"].arrays()) if a.ndim > 0 and a.dtype.kind in "fiub"}
+        _check_complete(path, "episode_ends", group["meta/episode_ends"])
+        ends = np.asarray(group["meta/episode_ends"][:])
+    if "action" not in arrays or arrays["action"].ndim != 2:
+        raise InvalidEpisode(f"{path}: data/action must be numbers (frames, dimensions)")
+    lengths = lengths_from_ends(path, ends, arrays["action"].shape[0])
     return Episodes.from_arrays(
-        _column(path, "action", action),
-        np.diff(ends, prepend=0),
-        [task] * len(ends),
-        observations=observations,
+        _column(path, "action"),
+        lengths,
+        [path.name.split(".")[0]] * len(lengths),
+        observations=_observations(path, {name: a for name, a in arrays.items() if name != "action"}),
         source=f"{path} (zarr)",
     )
+
+
+def _observations(path: Path, arrays: dict[str, Any]) -> dict[str, Frames]:
+    scales = {name: _scale(path, name, array) for name, array in arrays.items()}
+    keys = observation_keys({name: scale is not None for name, scale in scales.items()})
+    observations: dict[str, Frames] = {}
+    for name, array in arrays.items():
+        scale = scales[name]
+        if scale is not None:
+            observations[keys[name]] = ChunkedImages(ZarrArray(path, f"data/{name}"), tuple(array.shape), scale)
+        else:
+            observations[keys[name]] = LazyColumn(_shape(array), partial(_column, path, name))
+    return observations
+
+
+def _scale(path: Path, name: str, array: Any) -> float | None:
+    """What a colour image's numbers are to be multiplied by to be bytes; None for other arrays."""
+    if array.ndim != 4 or array.shape[-1] != 3 or array.dtype.kind not in "fu":
+        return None
+    return 1.0 if array.dtype == UINT8 else _image_scale(ZarrArray(path, f"data/{name}"))
 
 
 @contextmanager
@@ -119,10 +168,25 @@ def explain_read_errors(path: Path, name: str) -> Iterator[None]:
         raise CorruptDataset(f"{path}: cannot read {name} ({type(error).__name__}: {error})") from error
 
 
+def open_group(path: Path) -> Any:
+    root = next((path / name for name in ("zarr.json", ".zgroup") if (path / name).exists()), path)
+    return _open_group(path, file_identity(root), os.getpid())
+
+
+@lru_cache(maxsize=16)
+def _open_group(path: Path, identity: tuple[int, int, int], process: int) -> Any:
+    zarr = import_extra("zarr", "formats")
+    return zarr.open_group(zarr.storage.ZipStore(path, mode="r") if path.is_file() else path, mode="r")
+
+
 def _check_complete(path: Path, name: str, array: Any) -> None:
-    """zarr reads an absent chunk as zeros; here it is an error."""
-    if array.nchunks_initialized != array.nchunks:
-        raise CorruptDataset(f"{path}: {name} has only {array.nchunks_initialized} of its {array.nchunks} chunks")
+    """zarr reads an absent chunk as its fill value, so that a lost file would become zeros."""
+    found, expected = array.nchunks_initialized, array.nchunks
+    if found != expected:
+        raise CorruptDataset(
+            f"{path}: {name} has only {found} of its {expected} chunks. If the others were left out because they hold "
+            f"nothing but {array.fill_value}, write the array again with write_empty_chunks=True"
+        )
 
 
 def _check_sizes(path: Path, name: str, array: Any, row_chunk: int) -> None:
@@ -130,7 +194,9 @@ def _check_sizes(path: Path, name: str, array: Any, row_chunk: int) -> None:
     if path.is_file() or not any("blosc" in type(codec).__name__.lower() for codec in array.compressors):
         return  # a .zip has checksums, and the other codecs notice
     for others in product(*(range(count) for count in array.cdata_shape[1:])):
-        chunk = path / "data" / name / array.metadata.encode_chunk_key((row_chunk, *others))
+        chunk = path / name / array.metadata.encode_chunk_key((row_chunk, *others))
+        if not chunk.exists():
+            continue  # `_check_complete` has decided on it
         with chunk.open("rb") as file:
             header = file.read(16)
         announced = int.from_bytes(header[12:16], "little")  # bytes 12 … 15 hold the compressed size
@@ -138,15 +204,14 @@ def _check_sizes(path: Path, name: str, array: Any, row_chunk: int) -> None:
             raise CorruptDataset(f"{chunk} is truncated: {chunk.stat().st_size} of {announced} bytes")
 
 
-def _column(path: Path, name: str, array: Any) -> np.ndarray:
-    shape = tuple(array.shape) if array.ndim > 1 else (array.shape[0], 1)
+def _shape(array: Any) -> tuple[int, ...]:
+    return tuple(array.shape) if array.ndim > 1 else (array.shape[0], 1)
 
-    def blocks() -> Iterator[np.ndarray]:
-        rows = array.chunks[0]
-        for chunk in range(array.cdata_shape[0]):
-            with explain_read_errors(path, name):
-                _check_sizes(path, name, array, chunk)
-                yield np.asarray(array[chunk * rows : (chunk + 1) * rows]).reshape(-1, *shape[1:])
 
+def _column(path: Path, name: str) -> np.ndarray:
+    source = ZarrArray(path, f"data/{name}")
+    shape = _shape(source.array)
+    _check_complete(path, name, source.array)
     stored = [f for f in sorted((path / "data" / name).rglob("*")) if f.is_file()] if path.is_dir() else [path]
-    return load_column(name, shape, blocks, stored)
+    blocks = (source.chunk(number).reshape(-1, *shape[1:]) for number in range(source.num_chunks))
+    return load_column(name, shape, lambda: blocks, stored)

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from oat.atomic import staged_file
-from oat.data.episodes import Episodes, open_dataset, parse_episode_ranges
+from oat.data.episodes import Episodes, open_dataset
 from oat.data.summary import DatasetSummary, DimensionSummary, summarize_dataset
 from oat.errors import InvalidOption
 from oat.extras import import_extra
@@ -33,23 +34,21 @@ def inspect_dataset(
     picture = picture or Path(f"{path.resolve().name.split('.')[0]}-inspect.png")
     if picture.suffix not in _PICTURE_SUFFIXES:
         raise InvalidOption(f"the picture must end in {', '.join(sorted(_PICTURE_SUFFIXES))}, got {picture}")
-    episodes = open_dataset(path, subset, check=False)
-    if ranges is not None:
-        episodes = episodes.select(parse_episode_ranges(ranges, len(episodes)))
+    episodes = open_dataset(path, subset, ranges, check=False)
     summary = summarize_dataset(episodes)
     if as_json:
         Console(soft_wrap=True).print(json.dumps(summary.to_json()), markup=False, highlight=False)
     else:
         print_summary(summary)
     draw_summary(summary, episodes, picture)
-    Console(stderr=as_json).print(f"picture: {picture}", highlight=False)
+    Console(stderr=as_json).print(f"picture: {picture}", highlight=False, markup=False, soft_wrap=True)
 
 
 def print_summary(summary: DatasetSummary) -> None:
     """Counts, then a row for each action dimension, then lengths and observations."""
     console = Console()
     fps = f"{summary.fps:g}" if summary.fps else "not recorded"
-    console.print(f"[bold]{summary.source}[/]", highlight=False)
+    console.print(f"[bold]{escape(summary.source)}[/]", highlight=False, soft_wrap=True)
     console.print(f"{summary.episodes} episodes · {summary.frames} frames · fps {fps}", highlight=False)
     console.print(_task_table(summary))
     console.print(_dimension_table(summary.dimensions))
@@ -69,7 +68,7 @@ def _table(title: str, *columns: str) -> Table:
 def _task_table(summary: DatasetSummary) -> Table:
     table = _table("tasks", "task", "episodes", "frames", "shortest", "median", "longest", "lengths")
     for task, lengths in list(summary.lengths.items())[:_SHOWN_TASKS]:
-        table.add_row(task, *_length_cells(lengths), _bars(lengths))
+        table.add_row(escape(task), *_length_cells(lengths), _bars(lengths))
     if len(summary.lengths) > _SHOWN_TASKS:
         table.add_row(f"… {len(summary.lengths) - _SHOWN_TASKS} more")
     if len(summary.lengths) > 1:
@@ -94,14 +93,14 @@ def _dimension_table(dimensions: tuple[DimensionSummary, ...]) -> Table:
     table = _table("actions", "dim", "min", "1 %", "mean", "std", "99 %", "max", "saturated", "NaN/inf")
     for d in dimensions:
         numbers = [f"{value:.3g}" for value in (d.min, d.q01, d.mean, d.std, d.q99, d.max)]
-        table.add_row(d.name, *numbers, "constant" if d.constant else f"{d.saturated:.1%}", str(d.nonfinite))
+        table.add_row(escape(d.name), *numbers, "constant" if d.constant else f"{d.saturated:.1%}", str(d.nonfinite))
     return table
 
 
 def _observation_table(summary: DatasetSummary) -> Table:
     table = _table("observations", "key", "shape")
     for key, shape in summary.observations.items():
-        table.add_row(key, " × ".join(map(str, shape)))
+        table.add_row(escape(key), " × ".join(map(str, shape)))
     return table
 
 

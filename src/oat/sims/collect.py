@@ -2,7 +2,7 @@
 
 Attempt i at a task is a function of (seed, task, i). The episodes kept are the first successful attempts, so the data
 set does not depend on the number of workers or on interruptions. Every finished attempt is saved beside the output
-(`.<name>.collecting`) until the data set is complete; running the same command again continues from there.
+(`.<name>.collecting-<settings>`) until the data set is complete; the same command continues from there.
 """
 
 import hashlib
@@ -14,8 +14,10 @@ import shutil
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -24,7 +26,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from oat.atomic import staged_file
+from oat.atomic import exclusive, explain_write_errors, staged_file
 from oat.data.lerobot_writer import LeRobotWriter, read_provenance
 from oat.data.shuffle import derive_key
 from oat.errors import DatasetExists, SimulatorError, unknown_name
@@ -91,19 +93,42 @@ def collect_demonstrations(config: CollectConfig) -> None:
     for task in config.tasks:
         if task not in simulator.tasks:
             raise unknown_name(f"{simulator.name} task", task, simulator.tasks)
-    out = config.out.absolute()
-    if out.exists() and config.exists == "refuse":
-        raise DatasetExists(f"{out} exists; choose another --out, or --exists append or --exists overwrite")
+    writer = _open_writer(simulator, config)  # refuses what cannot be written before anything is collected
+    store = AttemptStore(_attempts_folder(simulator, config))
+    with explain_write_errors(store.folder), exclusive(store.folder, f"collecting {config.out}"):
+        schedule, finished = Schedule(config, {task: store.outcomes(task) for task in config.tasks}), False
+        try:
+            _run_attempts(schedule, store, writer)
+            _assemble(writer, simulator, schedule, store)
+            finished = True
+        finally:
+            if finished or not any(store.outcomes(task) for task in config.tasks):
+                shutil.rmtree(store.folder, ignore_errors=True)
+    added = len(config.tasks) * config.episodes
+    result = f"wrote {added} episodes to {config.out}; `oat inspect` describes them"
+    Console(soft_wrap=True).print(result, highlight=False, markup=False)
+
+
+def _attempts_folder(simulator: Simulator, config: CollectConfig) -> Path:
+    """Beside the output, one for each way of collecting: attempts made with other settings are never mixed in."""
+    recipe = json.dumps([simulator.version, config.seed, asdict(config.expert)])
+    digest = hashlib.sha256(recipe.encode()).hexdigest()[:8]
+    out = config.out.expanduser().resolve()
+    return out.with_name(f".{out.name}.collecting-{digest}")
+
+
+def _open_writer(simulator: Simulator, config: CollectConfig) -> LeRobotWriter:
+    out = config.out.expanduser()
     if out.exists() and config.exists == "append":
         _refuse_repeated_seed(out, config)
-    store = AttemptStore(out.with_name(f".{out.name}.collecting"))
-    _check_recipe(store, simulator, config)
-    schedule = Schedule(config, {task: store.outcomes(task) for task in config.tasks})
-    _run_attempts(schedule, store)
-    _assemble(simulator, schedule, store)
-    shutil.rmtree(store.folder)
-    added = len(config.tasks) * config.episodes
-    Console().print(f"wrote {added} episodes to {config.out}; `oat inspect` describes them", highlight=False)
+    return LeRobotWriter(
+        out,
+        simulator.fps,
+        cameras=config.camera_storage,
+        exists=config.exists,
+        robot_type=simulator.robot_type,
+        action_names=simulator.action_names,
+    )
 
 
 @dataclass
@@ -117,6 +142,10 @@ class Schedule:
     def kept(self, task: str) -> list[int]:
         """The first successful attempts, as many as episodes were asked for."""
         return sorted(attempt for attempt, success in self.outcomes[task].items() if success)[: self.config.episodes]
+
+    @property
+    def num_kept(self) -> int:
+        return sum(len(self.kept(task)) for task in self.config.tasks)
 
     def next_attempt(self) -> tuple[str, int] | None:
         """The attempt to start now, or None while enough are running or done."""
@@ -143,37 +172,46 @@ class Schedule:
         self.outcomes[task][attempt] = success
 
 
-def _run_attempts(schedule: Schedule, store: AttemptStore) -> None:
+def _run_attempts(schedule: Schedule, store: AttemptStore, writer: LeRobotWriter) -> None:
     """Keep the workers busy until every task has its episodes."""
     config, steps, begin = schedule.config, 0, time.perf_counter()
-    done = sum(len(schedule.kept(task)) for task in config.tasks)
+    done = schedule.num_kept
     futures: dict[Future[tuple[bool, int]], tuple[str, int]] = {}
+    with progress_bar("collecting", len(config.tasks) * config.episodes, done) as progress, _workers(config) as pool:
+        while True:
+            while len(futures) < 2 * config.workers and (attempt := schedule.next_attempt()):
+                futures[pool.submit(run_attempt, *attempt, config, store)] = attempt
+            if not futures:
+                return
+            for future in wait(futures, return_when=FIRST_COMPLETED).done:
+                (task, number), (success, length) = futures.pop(future), future.result()
+                schedule.finished(task, number, success)
+                if success and steps == 0:
+                    writer.check_episode(task, *store.load(task, number))  # does it fit the set it is appended to?
+                steps += length
+                rate = f"{task} · {steps / (time.perf_counter() - begin):.0f} steps/s"
+                progress.advance(schedule.num_kept - done, rate)
+                done = schedule.num_kept
+
+
+@contextmanager
+def _workers(config: CollectConfig) -> Iterator[ProcessPoolExecutor]:
+    """Processes that end at once when the block is left by an error or Ctrl-C; attempts are saved whole or not."""
     spawn = multiprocessing.get_context("spawn")  # a fork would carry over graphics contexts and file handles
-    with (
-        progress_bar("collecting", len(config.tasks) * config.episodes, done) as progress,
-        ProcessPoolExecutor(config.workers, spawn, _start_worker) as pool,
-    ):
-        try:
-            while True:
-                while len(futures) < 2 * config.workers and (attempt := schedule.next_attempt()):
-                    futures[pool.submit(run_attempt, *attempt, config, store)] = attempt
-                if not futures:
-                    return
-                for future in wait(futures, return_when=FIRST_COMPLETED).done:
-                    (task, number), (success, length) = futures.pop(future), future.result()
-                    schedule.finished(task, number, success)
-                    steps += length
-                    total = sum(len(schedule.kept(task)) for task in config.tasks)
-                    rate = f"{task} · {steps / (time.perf_counter() - begin):.0f} steps/s"
-                    progress.advance(total - done, rate)
-                    done = total
-        except BrokenProcessPool as error:
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(config.workers, spawn, _start_worker)
+    try:
+        yield pool
+    except BaseException as error:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for worker in set(multiprocessing.active_children()) - others:
+            worker.terminate()
+        if isinstance(error, BrokenProcessPool):
             raise SimulatorError(
                 "a worker process died (out of memory?); finished attempts are kept, run the same command to continue"
             ) from error
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+        raise
+    pool.shutdown()
 
 
 def _start_worker() -> None:
@@ -189,19 +227,10 @@ def _start_worker() -> None:
     threading.Thread(target=exit_with_parent, daemon=True).start()
 
 
-def _assemble(simulator: Simulator, schedule: Schedule, store: AttemptStore) -> None:
+def _assemble(writer: LeRobotWriter, simulator: Simulator, schedule: Schedule, store: AttemptStore) -> None:
     """Write the kept attempts, task after task, as one data set."""
-    config = schedule.config
-    writer = LeRobotWriter(
-        config.out,
-        simulator.fps,
-        cameras=config.camera_storage,
-        exists=config.exists,
-        robot_type=simulator.robot_type,
-        action_names=simulator.action_names,
-        provenance=_provenance(simulator, schedule),
-    )
-    episodes = [(task, attempt) for task in config.tasks for attempt in schedule.kept(task)]
+    writer.record_provenance(_provenance(simulator, schedule))
+    episodes = [(task, attempt) for task in schedule.config.tasks for attempt in schedule.kept(task)]
     with progress_bar("writing", len(episodes)) as progress, writer:
         for task, attempt in episodes:
             writer.add_episode(task, *store.load(task, attempt))
@@ -228,17 +257,3 @@ def _refuse_repeated_seed(out: Path, config: CollectConfig) -> None:
     for earlier in read_provenance(out):
         if earlier.get("seed") == config.seed and set(config.tasks) & set(earlier.get("tasks", ())):
             raise DatasetExists(f"{out} already holds episodes of seed {config.seed}; append with another --seed")
-
-
-def _check_recipe(store: AttemptStore, simulator: Simulator, config: CollectConfig) -> None:
-    """Attempts left by an interrupted run are continued only if they were made in the same way."""
-    recipe = {"simulator": simulator.version, "seed": config.seed, "expert": asdict(config.expert)}
-    text, file = json.dumps(recipe), store.folder / "recipe.json"
-    if not file.exists():
-        with staged_file(file) as staging:
-            staging.write_text(text)
-    elif (found := file.read_text()) != text:
-        raise DatasetExists(
-            f"{store.folder} holds an interrupted collection with other settings: {found}. "
-            "Repeat them to finish it, or delete that folder to start anew."
-        )

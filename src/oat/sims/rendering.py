@@ -65,6 +65,8 @@ class CameraRenderer:
             if camera not in available:
                 raise unknown_name("camera", camera, available)
         model.vis.quality.offsamples = 0
+        model.vis.global_.offwidth = max(model.vis.global_.offwidth, size)
+        model.vis.global_.offheight = max(model.vis.global_.offheight, size)
         self._turned = {camera: _is_upside_down(model, available.index(camera)) for camera in cameras}
         try:
             self._renderer = mujoco.Renderer(model, size, size)
