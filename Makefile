@@ -36,7 +36,7 @@ lint: setup
 	$(BIN)/mypy
 
 unit: setup
-	$(BIN)/pytest -n 2 --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
 bench: setup
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/data.py

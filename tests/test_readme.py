@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.datasets import make_episodes, write_lerobot
+from tests.tokenizers.fitted import fitted
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -15,8 +16,9 @@ README = (ROOT / "README.md").read_text()
 def test_python_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_lerobot(tmp_path / "demonstrations", make_episodes(12))
+    fitted("oat").save(tmp_path / "tokenizer")
     examples = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert len(examples) >= 2
+    assert len(examples) >= 3
     for example in examples:
         exec(compile(example, "README.md", "exec"), {"np": np})
 

@@ -12,6 +12,7 @@ from rich.markup import escape
 from oat.data.episodes import CameraStorage, WhenExists
 from oat.errors import OatError
 from oat.sims.config import CollectConfig
+from oat.training.config import FitConfig
 
 _DESCRIPTION = """Ordered action tokenization: robot action chunks to a few ordered tokens and back.
 
@@ -75,7 +76,18 @@ def collect(config: tyro.conf.OmitArgPrefixes[CollectConfig]) -> None:
     collect_demonstrations(config)
 
 
-VERBS: dict[str, Any] = {"collect": collect, "inspect": inspect, "convert": convert}
+def fit(config: tyro.conf.OmitArgPrefixes[FitConfig]) -> None:
+    """Fit a tokenizer to demonstrations: OAT, QueST, FAST or Bin.
+
+    OAT and QueST are trained; OUT/best is then the checkpoint to use, and the same command with --resume continues
+    an interrupted run. FAST and Bin are fitted at once, and OUT is the checkpoint.
+    """
+    from oat.tokenizers.fitting import fit_tokenizer
+
+    fit_tokenizer(config)
+
+
+VERBS: dict[str, Any] = {"collect": collect, "inspect": inspect, "convert": convert, "fit": fit}
 
 
 def main(arguments: list[str] | None = None) -> None:

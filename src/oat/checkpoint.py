@@ -1,0 +1,99 @@
+"""Checkpoints: a directory with config.json and model.safetensors, complete or absent, that can be moved anywhere.
+
+No pickle. config.json holds the SHA-256 of the weights, so that a damaged or exchanged file is noticed.
+"""
+
+import dataclasses
+import hashlib
+import json
+import types
+import typing
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from oat.atomic import staged_directory
+from oat.data.transforms import ActionTransform, from_config, to_config
+from oat.errors import CheckpointError, OatError
+
+VERSION = 1
+CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
+
+Config = TypeVar("Config")
+
+
+@contextmanager
+def staged_checkpoint(directory: Path) -> Iterator[Path]:
+    """A directory to fill that replaces an earlier checkpoint at once; anything else at that path is left alone."""
+    if directory.exists() and any(directory.iterdir()) and not (directory / CONFIG_FILE).exists():
+        raise CheckpointError(f"{directory} exists and is no checkpoint; it is not overwritten")
+    with staged_directory(directory) as staging:
+        yield staging
+
+
+def write_checkpoint(directory: Path, kind: str, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    """Write the two files into an existing directory."""
+    weights = save_tensors({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+    described = {"format": "oat", "version": VERSION, "kind": kind, "weights_sha256": _hash(weights), **config}
+    (directory / WEIGHTS_FILE).write_bytes(weights)
+    (directory / CONFIG_FILE).write_text(json.dumps(described, indent=2, ensure_ascii=False))
+
+
+def load_checkpoint(directory: Path, kinds: Collection[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The configuration and the tensors, or an error that says what is there instead."""
+    try:
+        config = json.loads((directory / CONFIG_FILE).read_text())
+        weights = (directory / WEIGHTS_FILE).read_bytes()
+        kind, version = config["kind"], config["version"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{directory} is not a readable checkpoint ({type(error).__name__}: {error})") from error
+    if version != VERSION:
+        raise CheckpointError(f"{directory} is a checkpoint of version {version}, this oat reads version {VERSION}")
+    if kind not in kinds:
+        raise CheckpointError(f"{directory} holds {kind!r}, expected {' or '.join(sorted(kinds))}")
+    if _hash(weights) != config.get("weights_sha256"):
+        raise CheckpointError(f"{directory / WEIGHTS_FILE} is damaged: its contents are not those that were saved")
+    try:
+        return config, load_tensors(weights)
+    except SafetensorError as error:
+        raise CheckpointError(f"{directory / WEIGHTS_FILE} is unreadable ({error})") from error
+
+
+def config_to_json(config: Any) -> Any:
+    """A frozen dataclass, with dataclasses and action transforms inside, as JSON-able values."""
+    if isinstance(config, ActionTransform):
+        return to_config(config)
+    if dataclasses.is_dataclass(config):
+        return {f.name: config_to_json(getattr(config, f.name)) for f in dataclasses.fields(config)}
+    if isinstance(config, tuple | list):
+        return [config_to_json(value) for value in config]
+    return config
+
+
+def config_from_json(kind: type[Config], values: dict[str, Any]) -> Config:
+    """The dataclass that `config_to_json` described."""
+    hints = typing.get_type_hints(kind)
+    try:
+        return kind(**{name: _value(hints[name], value) for name, value in values.items()})
+    except (KeyError, TypeError, ValueError, OatError) as error:
+        raise CheckpointError(f"this configuration does not fit {kind.__name__}: {error}") from error
+
+
+def _value(hint: Any, value: Any) -> Any:
+    if hint is ActionTransform:
+        return from_config(value)
+    if dataclasses.is_dataclass(hint):
+        return config_from_json(typing.cast(type, hint), value)
+    if typing.get_origin(hint) in (typing.Union, types.UnionType) or not isinstance(value, list):
+        return value
+    return tuple(value)
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

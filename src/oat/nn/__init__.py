@@ -1,0 +1,1 @@
+"""Building blocks that tokenizers and policies share."""

@@ -1,0 +1,154 @@
+"""FAST (https://arxiv.org/abs/2501.09747; paper, section III-B): cosine transform, rounding, byte-pair encoding.
+
+Decoding is partial: only sequences that expand to exactly H_a · D_a coefficients are chunks.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int64
+from tokenizers import Tokenizer, models, trainers
+from torch import Tensor
+
+from oat.errors import InvalidOption, InvalidTokens, UndecodableTokens
+from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer, Tokens
+
+_FIRST_CHARACTER = 0x4E00  # coefficients become characters of one plane without gaps, white space or surrogates
+
+
+@dataclass(frozen=True)
+class FASTConfig:
+    """How to round and merge."""
+
+    vocab_size: int = 1024
+    """Vocabulary of the byte-pair encoding, single coefficients included."""
+    scale: float = 10.0
+    """Coefficients are multiplied by this before rounding: larger is finer and longer."""
+
+    def __post_init__(self) -> None:
+        if self.scale <= 0 or self.vocab_size < 2:
+            raise InvalidOption(f"scale must be positive and vocab_size ≥ 2, got {self.scale} and {self.vocab_size}")
+
+
+def cosine_matrix(length: int) -> Float[Tensor, "length length"]:
+    """The orthonormal DCT-II: row k holds frequency k; its transpose is the inverse."""
+    k, n = torch.arange(length, dtype=torch.float64)[:, None], torch.arange(length, dtype=torch.float64)
+    matrix = math.sqrt(2 / length) * torch.cos(math.pi * k * (2 * n + 1) / (2 * length))
+    matrix[0] /= math.sqrt(2)
+    return matrix.float()
+
+
+class FASTTokenizer(ActionTokenizer):
+    """Variable-length tokens. Steps past an episode's end are transformed like any other."""
+
+    kind = "fast"
+    config_class = FASTConfig
+    total = False
+
+    cosines: Tensor
+    lowest: Tensor
+    highest: Tensor
+
+    def __init__(self, space: ActionSpace, config: FASTConfig | None = None) -> None:
+        super().__init__(space)
+        self.config = config or FASTConfig()
+        self.register_buffer("cosines", cosine_matrix(space.action_horizon), persistent=False)
+        self.register_buffer("lowest", torch.tensor(0))  # the coefficients that have a character
+        self.register_buffer("highest", torch.tensor(0))
+        self.bpe = Tokenizer(models.BPE())
+
+    @property
+    def vocab_size(self) -> int:
+        return self.bpe.get_vocab_size()
+
+    @property
+    def max_tokens(self) -> int:
+        """Every token expands to at least one coefficient."""
+        return self.action_horizon * self.space.model_dim
+
+    def text_state(self) -> dict[str, str]:
+        return {"bpe": self.bpe.to_str()}
+
+    def load_text_state(self, described: dict[str, Any]) -> None:
+        self.bpe = Tokenizer.from_str(described["bpe"])
+
+    def fit(self, actions: Float[Tensor, "chunks time dim"]) -> None:
+        """Learn the merges on normalised chunks, the same that will be encoded."""
+        coefficients = self._coefficients(actions)
+        self.lowest.copy_(coefficients.min())
+        self.highest.copy_(coefficients.max())
+        alphabet = [chr(_FIRST_CHARACTER + n) for n in range(int(self.highest - self.lowest) + 1)]
+        if len(alphabet) > self.config.vocab_size:
+            raise InvalidOption(
+                f"FAST: the data has {len(alphabet)} different coefficients, more than the vocabulary of "
+                f"{self.config.vocab_size}; use a larger one or a smaller scale than {self.config.scale:g}"
+            )
+        trainer = trainers.BpeTrainer(
+            vocab_size=self.config.vocab_size, min_frequency=2, initial_alphabet=alphabet, show_progress=False
+        )
+        self.bpe = Tokenizer(models.BPE())
+        self.bpe.train_from_iterator(self.strings(coefficients), trainer)
+        self.__dict__.pop("_expansions", None)
+
+    def _coefficients(self, actions: Float[Tensor, "batch time dim"]) -> Int64[Tensor, "batch numbers"]:
+        """Rounded frequencies, lowest first, dimensions side by side."""
+        return (torch.einsum("ft,btd->bfd", self.cosines, actions) * self.config.scale).round().long().flatten(1)
+
+    def strings(self, coefficients: Int64[Tensor, "batch numbers"]) -> list[str]:
+        """One character per coefficient; one outside the fitted range becomes the nearest inside, never nothing."""
+        bounded = coefficients.clamp(self.lowest, self.highest) - self.lowest + _FIRST_CHARACTER
+        text = bounded.cpu().numpy().astype("<u4").tobytes().decode("utf-32-le")
+        width = coefficients.shape[1]
+        return [text[first : first + width] for first in range(0, len(text), width)]
+
+    def encode_normalized(
+        self, actions: Float[Tensor, "batch time dim"], valid_mask: Bool[Tensor, "batch time"]
+    ) -> Tokens:
+        encoded = self.bpe.encode_batch_fast(self.strings(self._coefficients(actions)), add_special_tokens=False)
+        rows = [encoding.ids for encoding in encoded]
+        lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
+        ids = torch.zeros(len(rows), int(lengths.max()) if rows else 0, dtype=torch.int64)
+        ids[torch.arange(ids.shape[1]) < lengths[:, None]] = torch.tensor(
+            list(chain.from_iterable(rows)), dtype=torch.int64
+        )
+        return Tokens(ids.to(actions.device), lengths.to(actions.device))
+
+    @cached_property
+    def _expansions(self) -> tuple[Int64[Tensor, "vocab longest"], Int64[Tensor, " vocab"]]:
+        """The coefficients that each token stands for, padded, and how many they are."""
+        texts = [text for text, _ in sorted(self.bpe.get_vocab().items(), key=lambda item: item[1])]
+        expanded = Tokens.from_lists([[ord(c) - _FIRST_CHARACTER for c in text] for text in texts])
+        return expanded.ids + self.lowest.cpu(), expanded.lengths
+
+    def decode_normalized(
+        self, tokens: Tokens, steps: int
+    ) -> tuple[Float[Tensor, "batch steps dim"], Bool[Tensor, " batch"]]:
+        values, counts = self._expansions
+        ids, lengths = tokens.ids.cpu(), tokens.lengths.cpu()
+        per_token = counts[ids] * (torch.arange(ids.shape[1]) < lengths[:, None])
+        valid = per_token.sum(1) == self.max_tokens
+        wanted = torch.arange(values.shape[1]) < per_token[valid][..., None]  # (row, token, place in its expansion)
+        coefficients = torch.zeros(len(ids), self.max_tokens)
+        coefficients[valid] = values[ids[valid]][wanted].reshape(-1, self.max_tokens).float()
+        frequencies = (
+            coefficients.reshape(len(ids), self.action_horizon, -1).to(self.cosines.device) / self.config.scale
+        )
+        return torch.einsum("ft,bfd->btd", self.cosines[:, :steps], frequencies), valid.to(self.cosines.device)
+
+    def check_lengths(self, lengths: Int64[Tensor, " batch"]) -> None:
+        if len(lengths) and not 1 <= int(lengths.min()) <= int(lengths.max()) <= self.max_tokens:
+            raise InvalidTokens(
+                f"fast decodes 1…{self.max_tokens} tokens, got {int(lengths.min())}…{int(lengths.max())}"
+            )
+
+    def explain_failure(self, tokens: Tokens) -> None:
+        _, counts = self._expansions
+        first = int(counts[torch.tensor(tokens.tolist()[0])].sum())
+        raise UndecodableTokens(
+            f"{len(tokens)} of the sequences do not decode: the first expands to {first} coefficients, but a chunk of "
+            f"{self.action_horizon} × {self.space.model_dim} has {self.max_tokens}"
+        )

@@ -1,0 +1,77 @@
+"""How many tokens to keep in training (paper, section IV-B1): a distribution over prefix lengths, as a value."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from oat.errors import unknown_name
+
+
+@dataclass(frozen=True)
+class KeepLengths(ABC):
+    """A distribution over prefix lengths 1 … H_l."""
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def probabilities(self, latent_horizon: int) -> Float[Tensor, " latent_horizon"]:
+        """The probability of keeping 1, 2, … H_l tokens."""
+
+    def sample(
+        self, chunks: int, prefixes: int, latent_horizon: int, generator: torch.Generator
+    ) -> Int64[Tensor, "chunks prefixes"]:
+        """Lengths for several prefixes of each chunk, stratified: together they spread over the distribution.
+
+        With u uniform, the points (u + i) / m mod 1 are each uniform and pairwise 1/m apart; the distribution's
+        inverse maps them to lengths.
+        """
+        start = torch.rand(chunks, 1, generator=generator)
+        points = (start + torch.arange(prefixes) / prefixes) % 1
+        cumulative = self.probabilities(latent_horizon).cumsum(0)
+        return 1 + torch.searchsorted(cumulative, points, right=True).clamp(max=latent_horizon - 1)
+
+
+@dataclass(frozen=True)
+class Uniform(KeepLengths):
+    """Every length equally often: the paper's."""
+
+    kind: ClassVar[str] = "uniform"
+
+    def probabilities(self, latent_horizon: int) -> Float[Tensor, " latent_horizon"]:
+        return torch.full((latent_horizon,), 1 / latent_horizon)
+
+
+@dataclass(frozen=True)
+class PowersOfTwo(KeepLengths):
+    """1, 2, 4, … equally often; other lengths are never trained."""
+
+    kind: ClassVar[str] = "powers_of_two"
+
+    def probabilities(self, latent_horizon: int) -> Float[Tensor, " latent_horizon"]:
+        lengths = torch.arange(1, latent_horizon + 1)
+        powers = (lengths & (lengths - 1)) == 0
+        return powers / powers.sum()
+
+
+@dataclass(frozen=True)
+class Full(KeepLengths):
+    """No dropout: the paper's OAT×, whose tokens have no order."""
+
+    kind: ClassVar[str] = "full"
+
+    def probabilities(self, latent_horizon: int) -> Float[Tensor, " latent_horizon"]:
+        return torch.nn.functional.one_hot(torch.tensor(latent_horizon - 1), latent_horizon).float()
+
+
+KEEP_LENGTHS: dict[str, type[KeepLengths]] = {value.kind: value for value in (Uniform, PowersOfTwo, Full)}
+
+
+def keep_lengths(kind: str) -> KeepLengths:
+    """The distribution by name."""
+    if kind not in KEEP_LENGTHS:
+        raise unknown_name("keep-length distribution", kind, KEEP_LENGTHS)
+    return KEEP_LENGTHS[kind]()

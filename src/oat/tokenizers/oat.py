@@ -1,0 +1,80 @@
+"""OAT (paper, section IV): register tokens, FSQ, nested dropout and causal registers; every prefix decodes."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from oat.nn.transformer import EncoderBlock, sinusoidal_positions
+from oat.tokenizers.autoencoder import AutoencoderConfig, AutoencoderTokenizer
+from oat.tokenizers.tokenizer import ActionSpace
+
+RegisterAttention = Literal["causal", "full"]
+
+
+@dataclass(frozen=True)
+class OATConfig(AutoencoderConfig):
+    """The paper's tokenizer."""
+
+    register_attention: RegisterAttention = "causal"
+    """Whether register i sees registers j ≤ i only, or all of them (an ablation)."""
+
+
+def attention_mask(horizon: int, registers: int, attention: RegisterAttention) -> Bool[Tensor, "sequence sequence"]:
+    """True where a row may look at a column: actions at actions only, register i at all actions and registers j ≤ i."""
+    mask = torch.zeros(horizon + registers, horizon + registers, dtype=torch.bool)
+    mask[:, :horizon] = True
+    among = torch.ones(registers, registers, dtype=torch.bool)
+    mask[horizon:, horizon:] = among.tril() if attention == "causal" else among
+    return mask
+
+
+class RegisterEncoder(nn.Module):
+    """A transformer over the actions followed by learned registers; the registers' outputs are the latents."""
+
+    positions: Tensor
+    mask: Tensor
+
+    def __init__(self, space: ActionSpace, config: OATConfig) -> None:
+        super().__init__()
+        width = config.width.dim
+        self.from_action = nn.Linear(space.model_dim, width)
+        self.registers = nn.Parameter(torch.randn(config.latent_horizon, width) * 0.02)
+        self.blocks = nn.ModuleList(EncoderBlock(config.width) for _ in range(config.encoder_layers))
+        self.norm = nn.RMSNorm(width)
+        self.to_latent = nn.Linear(width, len(config.levels))
+        mask = attention_mask(space.action_horizon, config.latent_horizon, config.register_attention)
+        self.register_buffer("mask", mask, persistent=False)
+        self.register_buffer("positions", sinusoidal_positions(space.action_horizon, width), persistent=False)
+
+    def forward(
+        self, actions: Float[Tensor, "batch time dim"], valid_mask: Bool[Tensor, "batch time"]
+    ) -> Float[Tensor, "batch tokens latent"]:
+        batch, registers = len(actions), len(self.registers)
+        embedded = self.from_action(actions) + self.positions
+        x = torch.cat([embedded, self.registers.expand(batch, -1, -1)], dim=1)
+        looked_at = nn.functional.pad(valid_mask, (0, registers), value=True)  # invented steps are nobody's keys
+        mask = self.mask & looked_at[:, None, None, :]
+        for block in self.blocks[:-1]:
+            x = block(x, mask)
+        x = self.blocks[-1](x, mask, last=registers)  # nobody reads the actions after the last block
+        return self.to_latent(self.norm(x))
+
+
+class OATTokenizer(AutoencoderTokenizer):
+    """Ordered tokens: `decode` takes any prefix of 1 … H_l tokens, of different lengths in one batch."""
+
+    kind = "oat"
+    config_class = OATConfig
+    prefix_decodable = True
+
+    def __init__(self, space: ActionSpace, config: OATConfig | None = None) -> None:
+        config = config or OATConfig()
+        super().__init__(space, config, RegisterEncoder(space, config))
+
+    def latents(
+        self, actions: Float[Tensor, "batch time dim"], valid_mask: Bool[Tensor, "batch time"]
+    ) -> Float[Tensor, "batch tokens latent"]:
+        return self.encoder(actions, valid_mask)

@@ -1,0 +1,80 @@
+"""QueST (https://arxiv.org/abs/2407.15840; paper, section V-A1): temporal convolutions, then a causal transformer."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from oat.errors import InvalidOption
+from oat.nn.transformer import EncoderBlock, sinusoidal_positions
+from oat.tokenizers.autoencoder import AutoencoderConfig, AutoencoderTokenizer
+from oat.tokenizers.tokenizer import ActionSpace
+
+DOWNSAMPLING = 4
+
+
+@dataclass(frozen=True)
+class QueSTConfig(AutoencoderConfig):
+    """The latent horizon must be a quarter of the action horizon; there is no prefix to drop."""
+
+    kernel: int = 5
+    """Width of the convolutions."""
+
+
+class ConvolutionalEncoder(nn.Module):
+    """Two causal convolutions of stride 2, then transformer blocks in which token i sees tokens j ≤ i."""
+
+    positions: Tensor
+
+    def __init__(self, space: ActionSpace, config: QueSTConfig) -> None:
+        super().__init__()
+        width = config.width.dim
+        self.kernel = config.kernel
+        self.convolutions = nn.ModuleList(
+            [
+                nn.Conv1d(space.model_dim, width, config.kernel, stride=2),
+                nn.Conv1d(width, width, config.kernel, stride=2),
+            ]
+        )
+        self.blocks = nn.ModuleList(EncoderBlock(config.width) for _ in range(config.encoder_layers))
+        self.norm = nn.RMSNorm(width)
+        self.to_latent = nn.Linear(width, len(config.levels))
+        self.register_buffer("positions", sinusoidal_positions(config.latent_horizon, width), persistent=False)
+
+    def forward(
+        self, actions: Float[Tensor, "batch time dim"], valid_mask: Bool[Tensor, "batch time"]
+    ) -> Float[Tensor, "batch tokens latent"]:
+        x = (actions * valid_mask[..., None]).mT  # invented steps are silent
+        for convolution in self.convolutions:
+            x = F.gelu(convolution(F.pad(x, (self.kernel - 2, 0))))
+        x = x.mT + self.positions
+        tokens = x.shape[1]
+        causal = torch.ones(tokens, tokens, dtype=torch.bool, device=x.device).tril()
+        for block in self.blocks:
+            x = block(x, causal[None, None])
+        return self.to_latent(self.norm(x))
+
+
+class QueSTTokenizer(AutoencoderTokenizer):
+    """Unordered tokens, one for every four steps; only whole sequences decode."""
+
+    kind = "quest"
+    config_class = QueSTConfig
+
+    def __init__(self, space: ActionSpace, config: QueSTConfig | None = None) -> None:
+        config = config or QueSTConfig(latent_horizon=space.action_horizon // DOWNSAMPLING)
+        if space.action_horizon != DOWNSAMPLING * config.latent_horizon:
+            raise InvalidOption(
+                f"QueST makes one token of {DOWNSAMPLING} steps: a horizon of {space.action_horizon} cannot give "
+                f"{config.latent_horizon} tokens"
+            )
+        if config.objective.keep != "full":
+            raise InvalidOption('QueST has no ordering to train: its objective must have keep="full"')
+        super().__init__(space, config, ConvolutionalEncoder(space, config))
+
+    def latents(
+        self, actions: Float[Tensor, "batch time dim"], valid_mask: Bool[Tensor, "batch time"]
+    ) -> Float[Tensor, "batch tokens latent"]:
+        return self.encoder(actions, valid_mask)

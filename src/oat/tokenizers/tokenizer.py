@@ -1,0 +1,257 @@
+"""What every action tokenizer is: actions → tokens → actions, with what each promises stated (paper, section III).
+
+P.1 short: `max_tokens` per chunk of `action_horizon` × `action_dim` numbers. P.2 total: every sequence of valid ids of
+an allowed length decodes. P.3 ordered: every prefix decodes, coarse motion first.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor, nn
+
+from oat.checkpoint import (
+    config_from_json,
+    config_to_json,
+    load_checkpoint,
+    staged_checkpoint,
+    write_checkpoint,
+)
+from oat.data.normalize import Normalizer
+from oat.data.transforms import ActionTransform, Identity
+from oat.errors import CheckpointError, InvalidActions, InvalidOption, InvalidTokens
+
+Array = Tensor | np.ndarray
+Kind = TypeVar("Kind", bound="ActionTokenizer")
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Token ids of a batch of chunks; row b holds `lengths[b]` ids, what follows them is padding."""
+
+    ids: Int64[Tensor, "batch width"]
+    lengths: Int64[Tensor, " batch"]
+    clipped: Float[Tensor, " batch"] | None = None
+    """Where `encode` made it: the share of each chunk's numbers that lay outside the fitted range."""
+
+    @classmethod
+    def from_lists(cls, rows: Sequence[Sequence[int]]) -> "Tokens":
+        lengths = torch.tensor([len(row) for row in rows])
+        ids = torch.zeros(len(rows), max(map(len, rows), default=0), dtype=torch.int64)
+        for number, row in enumerate(rows):
+            ids[number, : len(row)] = torch.as_tensor(row, dtype=torch.int64)
+        return cls(ids, lengths)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, index: slice | Tensor | tuple[slice | Tensor, slice]) -> "Tokens":
+        """`tokens[2:5]` chooses rows; `tokens[:, :4]` keeps at most the first four tokens of each."""
+        rows, columns = index if isinstance(index, tuple) else (index, slice(None))
+        if columns.start not in (None, 0) or columns.step not in (None, 1):
+            raise InvalidOption("only prefixes of tokens can be taken: tokens[rows, :k]")
+        ids = self.ids[rows, columns]
+        clipped = None if self.clipped is None else self.clipped[rows]
+        return Tokens(ids, self.lengths[rows].clamp(max=ids.shape[1]), clipped)
+
+    def tolist(self) -> list[list[int]]:
+        return [row[:length] for row, length in zip(self.ids.tolist(), self.lengths.tolist(), strict=True)]
+
+
+@dataclass(frozen=True)
+class ActionSpace:
+    """The chunks a tokenizer is for, and how they are brought to model space."""
+
+    action_horizon: int = 32
+    """H_a: actions per chunk."""
+    action_dim: int = 4
+    """D_a: numbers per action, as in the data."""
+    transform: ActionTransform = field(default_factory=Identity)
+    """Applied before normalisation; statistics are computed after it."""
+    state_dim: int | None = None
+    """Numbers in the state that the transform refers to, if any."""
+
+    def __post_init__(self) -> None:
+        if self.action_horizon < 1 or self.action_dim < 1:
+            raise InvalidOption(f"a chunk needs at least one number, got {self.action_horizon} × {self.action_dim}")
+
+    @property
+    def model_dim(self) -> int:
+        """Numbers per action in model space."""
+        return self.transform.output_dim(self.action_dim, self.state_dim)
+
+
+class ActionTokenizer(nn.Module, ABC):
+    """Base of all tokenizers: checks what comes in, brings it to model space, and leaves the rest to its kind."""
+
+    kind: ClassVar[str]
+    total: ClassVar[bool] = True
+    """P.2: whether every token sequence of an allowed length decodes."""
+    prefix_decodable: ClassVar[bool] = False
+    """P.3: whether sequences of every length from 1 decode."""
+
+    config_class: ClassVar[type]
+    config: Any
+
+    def __init__(self, space: ActionSpace) -> None:
+        super().__init__()
+        self.space = space
+        self.normalizer = Normalizer(space.model_dim)
+
+    @property
+    def action_horizon(self) -> int:
+        return self.space.action_horizon
+
+    @property
+    def action_dim(self) -> int:
+        return self.space.action_dim
+
+    @property
+    @abstractmethod
+    def vocab_size(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def max_tokens(self) -> int: ...
+
+    @abstractmethod
+    def encode_normalized(
+        self, actions: Float[Tensor, "batch time dim"], valid_mask: Bool[Tensor, "batch time"]
+    ) -> Tokens:
+        """Tokens of chunks in model space."""
+
+    @abstractmethod
+    def decode_normalized(
+        self, tokens: Tokens, steps: int
+    ) -> tuple[Float[Tensor, "batch steps dim"], Bool[Tensor, " batch"]]:
+        """Chunks in model space, and which rows decoded; the others' values are meaningless."""
+
+    @torch.no_grad()
+    def encode(self, actions: Array, valid_mask: Array | None = None, state: Array | None = None) -> Tokens:
+        """Tokens of chunks (batch, H_a, D_a) in action units; invalid steps are left out where the kind can do so.
+
+        Values outside the range seen in fitting are encoded as the nearest inside it; `Tokens.clipped` tells how many.
+        """
+        chunks, valid = self._check_actions(actions, valid_mask)
+        wanted = self.to_model_space(chunks, self._as_tensor(state))
+        bounded = wanted.clamp(self.normalizer.low, self.normalizer.high)
+        outside = ((bounded - wanted).abs() > 1e-5) & valid[..., None]
+        tokens = self.encode_normalized(bounded, valid)
+        return Tokens(tokens.ids, tokens.lengths, outside.float().mean((1, 2)))
+
+    def decode(
+        self, tokens: Tokens | Array | Sequence[Sequence[int]], steps: int | None = None, state: Array | None = None
+    ) -> Float[Tensor, "batch steps dim"]:
+        """Chunks in action units, or their first `steps` steps; a sequence that does not decode is an error."""
+        actions, valid = self.try_decode(tokens, steps, state)
+        if not bool(valid.all()):
+            self.explain_failure(self._check_tokens(tokens)[~valid])
+        return actions
+
+    @torch.no_grad()
+    def try_decode(
+        self, tokens: Tokens | Array | Sequence[Sequence[int]], steps: int | None = None, state: Array | None = None
+    ) -> tuple[Float[Tensor, "batch steps dim"], Bool[Tensor, " batch"]]:
+        """As `decode`, but telling for each row whether it decoded, so that one bad row does not lose the others.
+
+        Rows that did not decode are NaN: no robot can mistake them for actions.
+        """
+        checked = self._check_tokens(tokens)
+        steps = self.action_horizon if steps is None else steps
+        if not 1 <= steps <= self.action_horizon:
+            raise InvalidOption(f"steps must be in 1…{self.action_horizon}, got {steps}")
+        model_space, valid = self.decode_normalized(checked, steps)
+        bounded = model_space.clamp(self.normalizer.low, self.normalizer.high)
+        actions = self.space.transform.inverse(self.normalizer.denormalize(bounded), self._as_tensor(state))
+        return actions.where(valid[:, None, None], torch.nan), valid
+
+    def save(self, directory: str | Path) -> None:
+        """Write a checkpoint directory that `load` reads anywhere."""
+        with staged_checkpoint(Path(directory)) as staging:
+            self.save_files(staging)
+
+    def save_files(self, directory: Path) -> None:
+        """Write the checkpoint's files into an existing directory."""
+        described = {"space": config_to_json(self.space), "config": config_to_json(self.config), **self.text_state()}
+        write_checkpoint(directory, self.kind, described, self.state_dict())
+
+    @classmethod
+    def load(cls: type[Kind], directory: str | Path) -> Kind:
+        """Read a checkpoint of this kind."""
+        described, tensors = load_checkpoint(Path(directory), {cls.kind})
+        space = config_from_json(ActionSpace, described["space"])
+        config: Any = config_from_json(cls.config_class, described["config"])
+        tokenizer = cls(space, config)  # type: ignore[call-arg]  # every kind takes its configuration
+        tokenizer.load_text_state(described)
+        try:
+            tokenizer.load_state_dict(tensors)
+        except RuntimeError as error:
+            raise CheckpointError(f"{directory}: its weights do not fit its configuration ({error})") from error
+        return tokenizer.eval()
+
+    def text_state(self) -> dict[str, str]:
+        """What a checkpoint must hold beside configuration and tensors."""
+        return {}
+
+    def load_text_state(self, described: dict[str, Any]) -> None:
+        """Take back what `text_state` gave."""
+
+    def explain_failure(self, tokens: Tokens) -> None:
+        """Raise the error for rows that did not decode."""
+        raise AssertionError(f"{self.kind} is total")
+
+    def to_model_space(
+        self, actions: Float[Tensor, "batch time action"], state: Float[Tensor, "batch state"] | None = None
+    ) -> Float[Tensor, "batch time dim"]:
+        """Transformed and normalised actions."""
+        return self.normalizer.normalize(self.space.transform.forward(actions, state))
+
+    def _check_actions(self, actions: Array, valid_mask: Array | None) -> tuple[Tensor, Tensor]:
+        chunks = torch.as_tensor(actions, dtype=torch.float32, device=self.normalizer.center.device)
+        expected = (self.action_horizon, self.action_dim)
+        if chunks.ndim != 3 or tuple(chunks.shape[1:]) != expected:
+            raise InvalidActions(f"actions must be (batch, {expected[0]}, {expected[1]}), got {tuple(chunks.shape)}")
+        if not bool(torch.isfinite(chunks).all()):
+            row, step, dim = torch.nonzero(~torch.isfinite(chunks))[0].tolist()
+            raise InvalidActions(f"actions[{row}, {step}, {dim}] is {float(chunks[row, step, dim])}")
+        if valid_mask is None:
+            return chunks, torch.ones(chunks.shape[:2], dtype=torch.bool, device=chunks.device)
+        valid = torch.as_tensor(valid_mask, dtype=torch.bool, device=chunks.device)
+        if valid.shape != chunks.shape[:2]:
+            raise InvalidActions(f"valid_mask must be {tuple(chunks.shape[:2])}, got {tuple(valid.shape)}")
+        if not bool(valid[:, 0].all()):
+            raise InvalidActions("every chunk needs at least its first step to be valid")
+        return chunks, valid
+
+    def _check_tokens(self, tokens: Tokens | Array | Sequence[Sequence[int]]) -> Tokens:
+        if isinstance(tokens, Tensor | np.ndarray):
+            ids = torch.as_tensor(tokens, dtype=torch.int64)
+            tokens = Tokens(ids, torch.full((len(ids),), ids.shape[-1]))
+        elif not isinstance(tokens, Tokens):
+            tokens = Tokens.from_lists(tokens)
+        used = torch.arange(tokens.ids.shape[1]) < tokens.lengths[:, None]
+        wrong = used & ((tokens.ids < 0) | (tokens.ids >= self.vocab_size))
+        if bool(wrong.any()):
+            row, place = torch.nonzero(wrong)[0].tolist()
+            found = int(tokens.ids[row, place])
+            raise InvalidTokens(f"token {place} of row {row} is {found}; ids must be in 0…{self.vocab_size - 1}")
+        self.check_lengths(tokens.lengths)
+        device = self.normalizer.center.device
+        return Tokens(tokens.ids.where(used, 0).to(device), tokens.lengths.to(device))
+
+    def check_lengths(self, lengths: Int64[Tensor, " batch"]) -> None:
+        """Raise `InvalidTokens` for lengths that this kind never has."""
+        shortest = 1 if self.prefix_decodable else self.max_tokens
+        if len(lengths) and not (shortest <= int(lengths.min()) and int(lengths.max()) <= self.max_tokens):
+            allowed = f"1…{self.max_tokens}" if self.prefix_decodable else str(self.max_tokens)
+            raise InvalidTokens(f"{self.kind} decodes {allowed} tokens, got {int(lengths.min())}…{int(lengths.max())}")
+
+    def _as_tensor(self, array: Array | None) -> Tensor | None:
+        if array is None:
+            return None
+        return torch.as_tensor(array, dtype=torch.float32, device=self.normalizer.center.device)

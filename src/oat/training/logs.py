@@ -1,0 +1,37 @@
+"""What a run reports: JSON lines for programs, TensorBoard for people."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+
+class MetricLog:
+    """`metrics.jsonl` and TensorBoard events in a run's directory; a resumed run drops what it will do again."""
+
+    def __init__(self, folder: Path, first_step: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "metrics.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        kept = [line for line in lines if _step_of(line) <= first_step]
+        path.write_text("".join(f"{line}\n" for line in kept))
+        self._file = path.open("a", buffering=1)
+        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=first_step + 1 if first_step else None)
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        self._file.write(json.dumps({"step": step, **values}) + "\n")
+        for name, value in values.items():
+            self._board.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        self._file.close()
+        self._board.close()
+
+
+def _step_of(line: str) -> float:
+    """The step of a line; one that a kill cut short counts as never written."""
+    try:
+        return float(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return float("inf")

@@ -1,0 +1,180 @@
+"""The training loop: any model with a loss, on any number of processes, resumable at any moment.
+
+Nothing random is carried from step to step: the data of step s and its random numbers are functions of (seed, s). A run
+that was killed and resumed therefore takes exactly the steps of one that was not.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
+
+from oat.atomic import staged_directory
+from oat.data.chunks import Batch, Source, stream
+from oat.data.shuffle import derive_key
+from oat.errors import CheckpointError, DatasetExists, OatError
+from oat.progress import progress_bar
+from oat.training.config import TrainConfig
+from oat.training.logs import MetricLog
+
+STATE_FILE = "training_state.pt"
+_LOG_EVERY = 20
+
+
+@runtime_checkable
+class Trainable(Protocol):
+    """What the loop needs to know of a model and its task."""
+
+    @property
+    def module(self) -> nn.Module: ...
+
+    def loss(self, module: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """The loss of a batch and further numbers worth logging; `module` is the model, perhaps wrapped."""
+        ...
+
+    def validate(self, module: nn.Module) -> Mapping[str, float]:
+        """Held-out measures; the one called "score" (smaller is better) decides which checkpoint is the best."""
+        ...
+
+    def save(self, module: nn.Module, directory: Path) -> None:
+        """Write the model's files into an existing directory."""
+        ...
+
+
+@dataclass
+class _Progress:
+    """Where a run is."""
+
+    step: int = 0
+    best: float = float("inf")
+
+
+class TrainingFailed(OatError):
+    """The loss is not finite."""
+
+
+def train(task: Trainable, source: Source, config: TrainConfig, out: Path, resume: bool = False) -> None:
+    """Train `task.module` on `source`; `out/best` and `out/last` are checkpoints, `out/metrics.jsonl` the log."""
+    from accelerate import Accelerator
+
+    if (out / "last").exists() and not resume:
+        raise DatasetExists(f"{out} holds a run; --resume continues it, another --out keeps it")
+    accelerator = Accelerator(mixed_precision=config.precision)
+    run = _Run(task, config, out, accelerator)
+    if resume and (out / "last").exists():
+        run.load()
+    batches = stream(
+        source,
+        config.batch_size,
+        config.seed,
+        start=run.progress.step,
+        rank=accelerator.process_index,
+        world_size=accelerator.num_processes,
+    )
+    run.fit(batches)
+
+
+class _Run:
+    """A run in this process."""
+
+    def __init__(self, task: Trainable, config: TrainConfig, out: Path, accelerator: Any) -> None:
+        self.task, self.config, self.out, self.accelerator = task, config, out, accelerator
+        self.progress = _Progress()
+        optimizer = torch.optim.AdamW(
+            task.module.parameters(), config.learning_rate, config.betas, weight_decay=config.weight_decay
+        )
+        self.model, self.optimizer = accelerator.prepare(task.module, optimizer)
+        self.average = AveragedModel(task.module, multi_avg_fn=self._average_fn())
+        self.step_model: nn.Module = torch.compile(self.model) if config.compile else self.model  # type: ignore[assignment]
+
+    def _average_fn(self) -> Callable[..., None]:
+        def average(averaged: list[Tensor], current: list[Tensor], _: Tensor) -> None:
+            torch._foreach_lerp_(averaged, current, 1 - self.config.ema_factor(self.progress.step))
+
+        return average
+
+    @property
+    def learning_rate(self) -> float:
+        return self.config.learning_rate * self.config.learning_rate_factor(self.progress.step)
+
+    @property
+    def is_main(self) -> bool:
+        return bool(self.accelerator.is_main_process)
+
+    def fit(self, batches: Iterator[Batch]) -> None:
+        config, begin, first = self.config, time.perf_counter(), self.progress.step
+        log = MetricLog(self.out, first) if self.is_main else None
+        with progress_bar("training", config.steps, first, quiet=not self.is_main) as bar:
+            while self.progress.step < config.steps:
+                loss, details = self._step(next(batches))
+                step = self.progress.step = self.progress.step + 1
+                if log and step % _LOG_EVERY == 0:
+                    rate = (step - first) * config.batch_size / (time.perf_counter() - begin)
+                    shown = float(loss)
+                    self._check(shown, step)
+                    log.write(step, {"loss": shown, **{k: float(v) for k, v in details.items()}, "chunks_per_s": rate})
+                    note = f"loss {shown:.4f} · lr {self.learning_rate:.1e} · {rate:.0f} chunks/s"
+                    bar.advance(_LOG_EVERY, note)
+                if step % config.validate_every == 0 or step == config.steps:
+                    self._validate(log)
+        if log:
+            log.close()
+
+    def _step(self, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
+        self.model.train()
+        seed = derive_key(self.config.seed, self.progress.step, self.accelerator.process_index)
+        with self.accelerator.autocast():
+            loss, details = self.task.loss(self.step_model, batch, torch.Generator().manual_seed(seed % 2**63))
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.learning_rate
+        self.accelerator.backward(loss)
+        self.accelerator.clip_grad_norm_(self.model.parameters(), self.config.clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.average.update_parameters(self.accelerator.unwrap_model(self.model))
+        return loss.detach(), details
+
+    @staticmethod
+    def _check(loss: float, step: int) -> None:
+        if not loss < float("inf"):
+            raise TrainingFailed(f"the loss is {loss} at step {step}; a lower --learning-rate may help")
+
+    def _validate(self, log: MetricLog | None) -> None:
+        self.accelerator.wait_for_everyone()
+        if log is None:
+            return
+        averaged = self.average.module.eval()
+        measures = self.task.validate(averaged)
+        log.write(self.progress.step, {f"validation/{name}": value for name, value in measures.items()})
+        if measures["score"] < self.progress.best:
+            self.progress.best = measures["score"]
+            with staged_directory(self.out / "best") as folder:
+                self.task.save(averaged, folder)
+        with staged_directory(self.out / "last") as folder:
+            self.task.save(averaged, folder)
+            torch.save(self._state(), folder / STATE_FILE)
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "step": self.progress.step,
+            "best": self.progress.best,
+            "model": self.accelerator.unwrap_model(self.model).state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "average": self.average.state_dict(),
+        }
+
+    def load(self) -> None:
+        file = self.out / "last" / STATE_FILE
+        try:
+            state = torch.load(file, map_location="cpu", weights_only=True)
+            self.progress = _Progress(state["step"], state["best"])
+            self.accelerator.unwrap_model(self.model).load_state_dict(state["model"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.average.load_state_dict(state["average"])
+        except (OSError, KeyError, RuntimeError, ValueError) as error:
+            raise CheckpointError(f"{file}: cannot resume from it ({error})") from error

@@ -1,0 +1,140 @@
+"""P.3: OAT's tokens are ordered, and it is nested dropout that orders them."""
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from oat.data.chunks import WindowConfig, Windows
+from oat.data.episodes import Episodes
+from oat.data.normalize import Normalizer, action_statistics
+from oat.tokenizers.autoencoder import AutoencoderTokenizer, Keep, ObjectiveConfig, masked_error
+from oat.tokenizers.evaluation import codebook_use, distortions, draw_chunks
+from oat.tokenizers.fitting import PRESETS, TokenizerTraining, make_tokenizer
+from oat.tokenizers.nested_dropout import KEEP_LENGTHS, keep_lengths
+from oat.tokenizers.oat import OATConfig, OATTokenizer, RegisterEncoder, attention_mask
+from oat.tokenizers.tokenizer import ActionSpace
+from oat.training.loop import train
+from tests.tokenizers.fitted import DIM, HORIZON, fitted, smooth_chunks
+
+
+def test_the_mask_is_the_paper_s() -> None:
+    """Actions see actions only; register i sees all actions and registers j ≤ i."""
+    mask = attention_mask(3, 2, "causal").int().tolist()
+    assert mask == [[1, 1, 1, 0, 0], [1, 1, 1, 0, 0], [1, 1, 1, 0, 0], [1, 1, 1, 1, 0], [1, 1, 1, 1, 1]]
+    assert attention_mask(3, 2, "full")[3:, 3:].all()
+
+
+@pytest.mark.parametrize("attention", ["causal", "full"])
+def test_a_register_does_not_know_the_later_ones(attention: str) -> None:
+    """With causal registers, removing the later ones leaves the earlier codes; with full attention it does not."""
+    torch.manual_seed(0)
+    space = ActionSpace(HORIZON, DIM)
+    whole = RegisterEncoder(space, OATConfig(register_attention=attention))  # type: ignore[arg-type]
+    part = RegisterEncoder(space, OATConfig(latent_horizon=3, register_attention=attention))  # type: ignore[arg-type]
+    weights = whole.state_dict()
+    part.load_state_dict({**weights, "registers": weights["registers"][:3]})
+    chunks, valid = smooth_chunks(20), torch.ones(20, HORIZON, dtype=torch.bool)
+    with torch.no_grad():
+        same = torch.allclose(whole(chunks, valid)[:, :3], part(chunks, valid), atol=1e-5)
+    assert same == (attention == "causal")
+
+
+def test_the_paper_s_model_has_5_8_million_parameters() -> None:
+    tokenizer = OATTokenizer(ActionSpace(32, 7))
+    assert 5.7e6 < sum(p.numel() for p in tokenizer.parameters()) < 5.9e6
+    assert (tokenizer.vocab_size, tokenizer.max_tokens) == (1000, 8)
+
+
+def test_prefixes_of_different_lengths_decode_in_one_batch() -> None:
+    tokenizer = fitted("oat")
+    tokens = tokenizer.encode(smooth_chunks(8, seed=9))
+    rows = [row[: k + 1] for k, row in enumerate(tokens.tolist())]
+    together = tokenizer.decode(rows)
+    for k in range(8):
+        torch.testing.assert_close(together[k], tokenizer.decode(tokens[k : k + 1, : k + 1])[0], atol=1e-5, rtol=1e-4)
+
+
+def test_tokens_past_the_prefix_do_not_matter() -> None:
+    tokenizer = fitted("oat")
+    assert isinstance(tokenizer, AutoencoderTokenizer)
+    codes = torch.randn(5, 8, 4, generator=torch.Generator().manual_seed(0))
+    other = codes.clone()
+    other[:, 3:] = 7.0
+    lengths = torch.full((5,), 3)
+    assert torch.equal(tokenizer.memory(codes, lengths), tokenizer.memory(other, lengths))
+
+
+@pytest.mark.parametrize("kind", KEEP_LENGTHS)
+@pytest.mark.parametrize("horizon", [1, 2, 6, 8])
+def test_keep_lengths_follow_their_distribution(kind: str, horizon: int) -> None:
+    distribution = keep_lengths(kind)
+    sampled = distribution.sample(4000, 3, horizon, torch.Generator().manual_seed(0))
+    shares = torch.bincount(sampled.flatten() - 1, minlength=horizon) / sampled.numel()
+    torch.testing.assert_close(shares, distribution.probabilities(horizon), atol=0.02, rtol=0)
+    if kind == "uniform":
+        assert set(sampled.flatten().tolist()) == set(range(1, horizon + 1))  # every K, not only powers of two
+
+
+def test_padded_steps_do_not_count_in_the_loss() -> None:
+    decoded, target = torch.zeros(1, 4, 2), torch.tensor([[[1.0, 1], [2, 2], [50, 50], [50, 50]]])
+    valid = torch.tensor([[True, True, False, False]])
+    assert float(masked_error(decoded, target, valid)) == pytest.approx((1 + 4) / 2)
+
+
+def test_balanced_weights_count_every_prefix_alike() -> None:
+    """With balance 1 the weights are 1 / D_K, so that each length's weighted error is the same."""
+    torch.manual_seed(0)
+    config = OATConfig(objective=ObjectiveConfig(balance=1.0))
+    tokenizer = OATTokenizer(ActionSpace(HORIZON, DIM), config).eval()
+    tokenizer.running_errors.copy_(torch.tensor([8.0, 7, 6, 5, 4, 3, 2, 1]))
+    lengths = torch.arange(1, 9)
+    errors = tokenizer.running_errors[lengths - 1].clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(tokenizer._weigh(errors, lengths), errors)
+    weighted = gradient * errors.detach()
+    torch.testing.assert_close(weighted, weighted[:1].expand(8))
+
+
+@cache
+def trained(keep: Keep) -> tuple[AutoencoderTokenizer, Tensor]:
+    """The tiny preset on smooth chunks, and its held-out distortion per prefix."""
+    import tempfile
+
+    chunks = smooth_chunks(3000, seed=0).numpy()
+    episodes = Episodes.from_arrays(chunks.reshape(-1, DIM), [HORIZON] * len(chunks))
+    windows = Windows(episodes, WindowConfig(HORIZON, 1))
+    torch.manual_seed(0)
+    tokenizer = make_tokenizer("oat", ActionSpace(HORIZON, DIM), "tiny", keep)
+    assert isinstance(tokenizer, AutoencoderTokenizer)
+    tokenizer.normalizer = Normalizer.from_statistics(action_statistics(windows))
+    held_out = smooth_chunks(500, seed=1).numpy()
+    unseen = Windows(Episodes.from_arrays(held_out.reshape(-1, DIM), [HORIZON] * 500), WindowConfig(HORIZON, 1))
+    whole = draw_chunks(unseen, tokenizer)
+    first_frames = type(whole)(whole.actions[::HORIZON], whole.valid[::HORIZON], None)
+    with tempfile.TemporaryDirectory() as folder:
+        train(TokenizerTraining(tokenizer, first_frames), windows, PRESETS["tiny"].training, Path(folder))
+        best = OATTokenizer.load(Path(folder) / "best")
+    return best, distortions(best, first_frames).mean(0)
+
+
+def test_p3_every_further_token_lowers_the_held_out_error() -> None:
+    _, errors = trained("uniform")
+    assert (errors[1:] < errors[:-1]).all(), errors.tolist()
+    assert errors[-1] < errors[0] / 2
+
+
+def test_p3_without_nested_dropout_short_prefixes_mean_little() -> None:
+    _, ordered = trained("uniform")
+    _, unordered = trained("full")
+    assert (unordered[:4] >= 2 * ordered[:4]).all(), (unordered.tolist(), ordered.tolist())
+
+
+def test_the_codebook_is_used() -> None:
+    tokenizer, _ = trained("uniform")
+    uses = codebook_use(tokenizer.encode(smooth_chunks(2000, seed=2)), tokenizer.vocab_size)
+    assert len(uses) == 8
+    assert all(0 < use.used <= 1 and 1 <= use.perplexity <= 1000 for use in uses)
+    assert np.mean([use.perplexity for use in uses]) > 30

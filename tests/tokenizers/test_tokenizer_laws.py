@@ -1,0 +1,221 @@
+"""The laws that every registered tokenizer obeys (paper, section III), and the failures that the paper names."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oat.errors import CheckpointError, InvalidActions, InvalidOption, InvalidTokens, UndecodableTokens
+from oat.tokenizers import TOKENIZERS
+from oat.tokenizers.tokenizer import Tokens
+from tests.tokenizers.fitted import DIM, HORIZON, fitted, smooth_chunks
+
+KINDS = list(TOKENIZERS)
+TOTAL = [kind for kind in KINDS if TOKENIZERS[kind].total]
+RANDOM_LENGTHS = {"oat": (1, 8), "bin": (48, 48), "quest": (4, 4)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_p1_as_many_tokens_as_declared(kind: str) -> None:
+    tokenizer = fitted(kind)
+    tokens = tokenizer.encode(smooth_chunks(64, seed=1))
+    assert tokens.lengths.max() <= tokenizer.max_tokens
+    if tokenizer.total:
+        assert (tokens.lengths == tokenizer.max_tokens).all()
+    assert tokens.ids.min() >= 0
+    assert tokens.ids.max() < tokenizer.vocab_size
+
+
+@pytest.mark.parametrize("kind", TOTAL)
+@given(seed=st.integers(0, 10**6), data=st.data())
+@settings(max_examples=15)
+def test_p2_every_sequence_decodes_inside_the_data_s_range(kind: str, seed: int, data: st.DataObject) -> None:
+    tokenizer = fitted(kind)
+    generator = torch.Generator().manual_seed(seed)
+    lengths = [data.draw(st.integers(*RANDOM_LENGTHS[kind])) for _ in range(8)]
+    rows = [torch.randint(0, tokenizer.vocab_size, (n,), generator=generator).tolist() for n in lengths]
+    actions = tokenizer.decode(rows)
+    assert actions.shape == (8, HORIZON, DIM)
+    assert torch.isfinite(actions).all()
+    low, high = smooth_chunks(500).amin((0, 1)), smooth_chunks(500).amax((0, 1))
+    assert ((actions >= low - 1e-4) & (actions <= high + 1e-4)).all()
+
+
+def test_p2_fast_is_partial_as_the_paper_says() -> None:
+    """One substituted token makes most sequences undecodable; those are reported, and the others are not lost."""
+    tokenizer = fitted("fast")
+    rows = tokenizer.encode(smooth_chunks(300, seed=1)).tolist()
+    generator = np.random.default_rng(0)
+    for row in rows[:250]:
+        row[generator.integers(len(row))] = int(generator.integers(tokenizer.vocab_size))
+    actions, valid = tokenizer.try_decode(rows)
+    assert valid[250:].all()
+    assert float((~valid[:250]).float().mean()) > 0.3
+    assert torch.isfinite(actions[valid]).all()
+    assert torch.isnan(actions[~valid]).all()  # never zeros that a robot would execute
+    with pytest.raises(UndecodableTokens, match=r"expands to \d+ coefficients, but a chunk of 16 × 3 has 48"):
+        tokenizer.decode(rows)
+
+
+@pytest.mark.parametrize("kind", ["bin", "fast"])
+def test_analytic_tokenizers_reconstruct_what_they_encode(kind: str) -> None:
+    tokenizer, chunks = fitted(kind), smooth_chunks(200, seed=2)
+    low, high = smooth_chunks(500).amin((0, 1)), smooth_chunks(500).amax((0, 1))
+    inside = chunks[((chunks > low) & (chunks < high)).all(2).all(1)]
+    error = (tokenizer.decode(tokenizer.encode(inside)) - inside).abs()
+    widest = float((high - low).max())
+    assert error.max() <= (widest / 256 / 2 + 1e-4 if kind == "bin" else 0.25 * widest)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_encoding_depends_on_the_chunk_alone(kind: str) -> None:
+    tokenizer, chunks = fitted(kind), smooth_chunks(200, seed=3)
+    whole = tokenizer.encode(chunks).tolist()
+    assert tokenizer.encode(chunks).tolist() == whole
+    assert [tokenizer.encode(chunks[i : i + 1]).tolist()[0] for i in range(40)] == whole[:40]
+    order = torch.randperm(200, generator=torch.Generator().manual_seed(0))
+    shuffled = tokenizer.encode(chunks[order]).tolist()
+    assert [shuffled[int(i)] for i in torch.argsort(order)] == whole
+    tokenizer.train()
+    assert tokenizer.encode(chunks).tolist() == whole
+    tokenizer.eval()
+
+
+@pytest.mark.parametrize("kind", ["oat", "quest"])
+def test_tokens_are_equal_on_one_and_two_threads(kind: str) -> None:
+    tokenizer, chunks, threads = fitted(kind), smooth_chunks(600, seed=4), torch.get_num_threads()
+    try:
+        found = []
+        for number in (1, 2):
+            torch.set_num_threads(number)
+            found.append(tokenizer.encode(chunks).ids)
+        assert torch.equal(*found)
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_numpy_and_torch_are_alike(kind: str) -> None:
+    tokenizer, chunks = fitted(kind), smooth_chunks(5)
+    assert tokenizer.encode(chunks.numpy()).tolist() == tokenizer.encode(chunks).tolist()
+    tokens = tokenizer.encode(chunks)
+    torch.testing.assert_close(tokenizer.decode(tokens.tolist()), tokenizer.decode(tokens))
+
+
+@pytest.mark.parametrize("kind", ["oat", "quest"])
+def test_invented_steps_do_not_change_the_tokens(kind: str) -> None:
+    tokenizer, chunks = fitted(kind), smooth_chunks(50, seed=5)
+    valid = torch.arange(HORIZON) < torch.randint(1, HORIZON + 1, (50, 1), generator=torch.Generator().manual_seed(0))
+    other = torch.where(valid[..., None], chunks, smooth_chunks(50, seed=6))
+    assert torch.equal(tokenizer.encode(chunks, valid).ids, tokenizer.encode(other, valid).ids)
+    assert not torch.equal(tokenizer.encode(chunks).ids, tokenizer.encode(other).ids)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(scale=st.sampled_from([10.0, 1e6, 1e30]))
+@settings(max_examples=3)
+def test_values_far_outside_encode_to_the_nearest_chunk(kind: str, scale: float) -> None:
+    tokenizer, chunks = fitted(kind), smooth_chunks(20, seed=7)
+    tokens = tokenizer.encode(scale * chunks)
+    assert tokens.clipped is not None
+    assert tokens.clipped.min() > 0.2
+    assert torch.isfinite(tokenizer.decode(tokens)).all()
+    edge = (scale * chunks).clamp(smooth_chunks(500).amin((0, 1)), smooth_chunks(500).amax((0, 1)))
+    assert tokenizer.encode(edge).tolist() == tokens.tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_saved_and_moved_it_is_the_same(kind: str, tmp_path: Path) -> None:
+    tokenizer, chunks = fitted(kind), smooth_chunks(30, seed=8)
+    tokens = tokenizer.encode(chunks)
+    tokenizer.save(tmp_path / "a")
+    shutil.move(tmp_path / "a", tmp_path / "b")
+    loaded = TOKENIZERS[kind].load(tmp_path / "b")
+    assert loaded.encode(chunks).tolist() == tokens.tolist()
+    assert torch.equal(loaded.decode(tokens), tokenizer.decode(tokens))
+    np.save(tmp_path / "chunks.npy", chunks.numpy())
+    code = (
+        "import sys, json, numpy as np; from oat.tokenizers import TOKENIZERS\n"
+        "print(json.dumps(TOKENIZERS[sys.argv[1]].load(sys.argv[2]).encode(np.load(sys.argv[3])).tolist()))"
+    )
+    command = [sys.executable, "-c", code, kind, str(tmp_path / "b"), str(tmp_path / "chunks.npy")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(tokens.tolist())
+    assert sorted(p.name for p in (tmp_path / "b").iterdir()) == ["config.json", "model.safetensors"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bad_actions_are_refused(kind: str) -> None:
+    tokenizer = fitted(kind)
+    with pytest.raises(InvalidActions, match=r"must be \(batch, 16, 3\), got \(2, 8, 3\)"):
+        tokenizer.encode(torch.zeros(2, 8, 3))
+    with pytest.raises(InvalidActions, match=r"actions\[1, 4, 2\] is nan"):
+        chunk = torch.zeros(2, HORIZON, DIM)
+        chunk[1, 4, 2] = torch.nan
+        tokenizer.encode(chunk)
+    with pytest.raises(InvalidActions, match="valid_mask must be"):
+        tokenizer.encode(torch.zeros(2, HORIZON, DIM), torch.ones(2, 3))
+    with pytest.raises(InvalidActions, match="first step"):
+        tokenizer.encode(torch.zeros(1, HORIZON, DIM), torch.zeros(1, HORIZON))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bad_tokens_are_refused(kind: str) -> None:
+    tokenizer = fitted(kind)
+    length = tokenizer.max_tokens
+    for wrong in (-1, tokenizer.vocab_size):
+        with pytest.raises(InvalidTokens, match=f"is {wrong}; ids must be in 0…{tokenizer.vocab_size - 1}"):
+            tokenizer.decode([[0] * (length - 1) + [wrong]])
+    for count in (0, length + 1):
+        with pytest.raises(InvalidTokens, match="decodes"):
+            tokenizer.decode([[0] * count])
+    if not tokenizer.prefix_decodable and tokenizer.total:
+        with pytest.raises(InvalidTokens, match=f"decodes {length} tokens"):
+            tokenizer.decode([[0] * (length - 1)])
+    with pytest.raises(InvalidOption, match="steps must be in 1…16"):
+        tokenizer.decode(tokenizer.encode(smooth_chunks(1)), steps=17)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_first_steps_are_those_of_the_whole(kind: str) -> None:
+    tokenizer = fitted(kind)
+    tokens = tokenizer.encode(smooth_chunks(10))
+    torch.testing.assert_close(tokenizer.decode(tokens, steps=5), tokenizer.decode(tokens)[:, :5])
+
+
+def test_damaged_checkpoints_are_refused(tmp_path: Path) -> None:
+    fitted("oat").save(tmp_path / "oat")
+    with pytest.raises(CheckpointError, match="holds 'oat', expected quest"):
+        TOKENIZERS["quest"].load(tmp_path / "oat")
+    with pytest.raises(CheckpointError, match="not a readable checkpoint"):
+        TOKENIZERS["oat"].load(tmp_path / "none")
+    weights = tmp_path / "oat" / "model.safetensors"
+    whole = weights.read_bytes()
+    for damaged in (whole[: len(whole) // 2], whole[:-1] + bytes([whole[-1] ^ 1])):
+        weights.write_bytes(damaged)
+        with pytest.raises(CheckpointError, match="is damaged"):
+            TOKENIZERS["oat"].load(tmp_path / "oat")
+    weights.write_bytes(whole)
+    config = tmp_path / "oat" / "config.json"
+    config.write_text(config.read_text().replace('"version": 1', '"version": 99'))
+    with pytest.raises(CheckpointError, match="version 99"):
+        TOKENIZERS["oat"].load(tmp_path / "oat")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a").write_text("")
+    with pytest.raises(CheckpointError, match="not overwritten"):
+        fitted("oat").save(tmp_path / "notes")
+
+
+def test_tokens_are_sliced_by_prefix() -> None:
+    tokens = Tokens.from_lists([[1, 2, 3], [4], [5, 6]])
+    assert tokens[:, :2].tolist() == [[1, 2], [4], [5, 6]]
+    assert tokens[1:].tolist() == [[4], [5, 6]]
+    assert tokens[torch.tensor([2, 0]), :1].tolist() == [[5], [1]]
+    with pytest.raises(InvalidOption, match="prefixes"):
+        tokens[:, 1:]

@@ -1,0 +1,106 @@
+"""Training resumes exactly: killed at any moment and continued, it ends with the very same weights."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from oat.data.chunks import WindowConfig, Windows
+from oat.data.episodes import open_dataset
+from oat.errors import DatasetExists
+from oat.tokenizers import OATTokenizer
+from oat.tokenizers.evaluation import Chunks
+from oat.tokenizers.fitting import TokenizerTraining
+from oat.training.config import TrainConfig
+from oat.training.loop import train
+from tests.tokenizers.fitted import HORIZON, fitted, smooth_chunks
+
+_TRAIN = """
+import sys, torch, numpy as np
+from pathlib import Path
+from oat.data.chunks import WindowConfig, Windows
+from oat.data.episodes import open_dataset
+from oat.data.normalize import Normalizer, action_statistics
+from oat.tokenizers.evaluation import draw_chunks
+from oat.tokenizers.fitting import TokenizerTraining, make_tokenizer
+from oat.tokenizers.tokenizer import ActionSpace
+from oat.training.config import TrainConfig
+from oat.training.loop import train
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+windows = Windows(open_dataset(sys.argv[1]), WindowConfig(8, 1))
+tokenizer = make_tokenizer("oat", ActionSpace(8, 2), "tiny")
+tokenizer.normalizer = Normalizer.from_statistics(action_statistics(windows))
+config = TrainConfig(steps=60, batch_size=16, warmup_steps=5, validate_every=10, learning_rate=1e-3)
+task = TokenizerTraining(tokenizer, draw_chunks(windows, tokenizer, 32))
+train(task, windows, config, Path(sys.argv[2]), resume=True)
+"""
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    actions = np.cumsum(np.random.default_rng(0).normal(size=(400, 2)), axis=0).astype(np.float32)
+    np.savez(tmp_path / "data.npz", actions=actions, episode_ends=np.arange(40, 401, 40))
+    return tmp_path / "data.npz"
+
+
+def _start(data: Path, out: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", _TRAIN, str(data), str(out)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_killed_run_ends_as_if_it_had_not_been_killed(data: Path, tmp_path: Path) -> None:
+    whole = _start(data, tmp_path / "whole")
+    _, errors = whole.communicate(timeout=200)
+    assert whole.returncode == 0, errors
+    killed = _start(data, tmp_path / "killed")
+    deadline = time.monotonic() + 200
+    while not (tmp_path / "killed" / "last" / "training_state.pt").exists():
+        assert time.monotonic() < deadline
+        assert killed.poll() is None
+        time.sleep(0.002)
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.communicate()
+    state = torch.load(tmp_path / "killed" / "last" / "training_state.pt", weights_only=True)
+    assert state["step"] < 60
+    resumed = _start(data, tmp_path / "killed")
+    _, errors = resumed.communicate(timeout=200)
+    assert resumed.returncode == 0, errors
+    for checkpoint in ("last", "best"):
+        one, two = ((tmp_path / run / checkpoint / "model.safetensors").read_bytes() for run in ("whole", "killed"))
+        assert one == two, checkpoint
+    texts = [(tmp_path / run / "metrics.jsonl").read_text() for run in ("whole", "killed")]
+    logs = [[json.loads(line) for line in text.splitlines()] for text in texts]
+    for entry in (entry for log in logs for entry in log):
+        entry.pop("chunks_per_s", None)
+    assert logs[0] == logs[1]
+    OATTokenizer.load(tmp_path / "killed" / "best").encode(np.zeros((1, 8, 2)))
+
+
+def test_a_run_is_not_overwritten_unasked(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "run" / "last").mkdir(parents=True)
+    windows = Windows(open_dataset(data), WindowConfig(HORIZON, 1))
+    tokenizer = fitted("oat")
+    assert isinstance(tokenizer, OATTokenizer)
+    chunks = Chunks(smooth_chunks(2), torch.ones(2, HORIZON, dtype=torch.bool), None)
+    with pytest.raises(DatasetExists, match="--resume"):
+        train(TokenizerTraining(tokenizer, chunks), windows, TrainConfig(), tmp_path / "run")
+
+
+def test_schedules() -> None:
+    cosine = TrainConfig(steps=1000, warmup_steps=100)
+    factors = [cosine.learning_rate_factor(step) for step in range(1000)]
+    assert factors[0] == 0.01
+    assert max(factors) == factors[100] == 1
+    assert factors[-1] == pytest.approx(0.01, abs=1e-4)
+    assert TrainConfig(schedule="constant").learning_rate_factor(2999) == 1
+    assert cosine.ema_factor(0) == 0.1
+    assert cosine.ema_factor(10**6) == 0.999
