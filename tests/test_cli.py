@@ -10,6 +10,7 @@ import pytest
 
 from oat.cli import VERBS
 from oat.data.episodes import open_dataset
+from oat.tokenizers import TOKENIZERS
 from tests.data.test_formats import assert_same
 from tests.datasets import WRITERS, make_episodes, write_npz, write_robomimic, write_zarr
 
@@ -153,3 +154,34 @@ def test_options_that_mean_nothing_are_refused(tmp_path: Path) -> None:
         assert done.returncode == 1, arguments
         assert message in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1 or "converting" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["bin", "fast", "quest", "oat"])
+def test_fit(kind: str, tmp_path: Path) -> None:
+    steps = np.cumsum(np.random.default_rng(0).normal(size=(600, 2)), axis=0).astype(np.float32)
+    np.savez(tmp_path / "data.npz", actions=steps, episode_ends=np.arange(60, 601, 60))
+    arguments: list[str | Path] = [
+        "--data",
+        tmp_path / "data.npz",
+        "--tokenizer",
+        kind,
+        "--preset",
+        "tiny",
+        "--action-horizon",
+        "16",
+    ]
+    done = oat("fit", *arguments, "--steps", "30", "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    learned = kind in ("quest", "oat")
+    tokenizer = TOKENIZERS[kind].load(tmp_path / "run" / "best" if learned else tmp_path / "run")
+    chunks = np.stack([steps[:16], steps[100:116]])
+    assert tokenizer.decode(tokenizer.encode(chunks)).shape == (2, 16, 2)
+    if learned:
+        assert "training" in done.stderr
+        again = oat("fit", *arguments, "--steps", "30", "--out", tmp_path / "run")
+        assert again.returncode == 1
+        assert "--resume" in again.stderr
+        more = oat("fit", *arguments, "--steps", "40", "--out", tmp_path / "run", "--resume")
+        assert more.returncode == 0, more.stderr
+        last = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1]
+        assert json.loads(last)["step"] == 40

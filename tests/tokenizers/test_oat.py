@@ -2,6 +2,7 @@
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,12 +12,15 @@ from torch import Tensor
 from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import Episodes
 from oat.data.normalize import Normalizer, action_statistics
-from oat.tokenizers.autoencoder import AutoencoderTokenizer, Keep, ObjectiveConfig, masked_error
+from oat.errors import InvalidOption
+from oat.nn.transformer import Width
+from oat.tokenizers.autoencoder import AutoencoderTokenizer, Keep, ObjectiveConfig
+from oat.tokenizers.decoder import DecoderConfig, masked_error
 from oat.tokenizers.evaluation import codebook_use, distortions, draw_chunks
 from oat.tokenizers.fitting import PRESETS, TokenizerTraining, make_tokenizer
 from oat.tokenizers.nested_dropout import KEEP_LENGTHS, keep_lengths
 from oat.tokenizers.oat import OATConfig, OATTokenizer, RegisterEncoder, attention_mask
-from oat.tokenizers.tokenizer import ActionSpace
+from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer, MaxError
 from oat.training.loop import train
 from tests.tokenizers.fitted import DIM, HORIZON, fitted, smooth_chunks
 
@@ -138,3 +142,82 @@ def test_the_codebook_is_used() -> None:
     assert len(uses) == 8
     assert all(0 < use.used <= 1 and 1 <= use.perplexity <= 1000 for use in uses)
     assert np.mean([use.perplexity for use in uses]) > 30
+
+
+def _deviation(tokenizer: ActionTokenizer, ids: Tensor, chunk: Tensor, tolerance: MaxError) -> float:
+    valid = torch.ones(HORIZON, dtype=torch.bool)
+    return float(tolerance.measure(tokenizer.decode(ids)[0], chunk, valid))
+
+
+@pytest.mark.parametrize("measured", ["max", "rms"])
+def test_a_chunk_gets_as_many_tokens_as_it_needs(measured: Any) -> None:
+    """The length chosen is the first whose reconstruction is good enough, and stricter limits need more tokens."""
+    tokenizer, _ = trained("uniform")
+    chunks = smooth_chunks(60, seed=3)
+    before = torch.zeros(60)
+    for size in (2.0, 0.5, 0.2, 0.05):
+        tolerance = MaxError(size, measured)
+        tokens = tokenizer.encode(chunks, max_error=tolerance)
+        assert (tokens.lengths >= before).all()
+        before = tokens.lengths
+        for row in range(0, 60, 7):
+            errors = [_deviation(tokenizer, tokens.ids[row : row + 1, :k], chunks[row], tolerance) for k in range(1, 9)]
+            good = [k for k, error in enumerate(errors, start=1) if error <= size]
+            assert int(tokens.lengths[row]) == (good[0] if good else 8)
+    assert float(tokenizer.encode(chunks, max_error=5.0).lengths.float().mean()) == 1
+    with pytest.raises(InvalidOption, match="ordered tokenizer"):
+        fitted("bin").encode(chunks, max_error=0.1)
+
+
+def flow_tokenizer() -> OATTokenizer:
+    torch.manual_seed(0)
+    config = OATConfig(decoder=DecoderConfig("flow", layers=2), width=Width(64, 32), encoder_layers=1)
+    tokenizer = OATTokenizer(ActionSpace(HORIZON, DIM), config)
+    tokenizer.normalizer = fitted("oat").normalizer
+    return tokenizer.eval()
+
+
+def test_the_flow_decoder_is_a_function_of_tokens_and_noise() -> None:
+    tokenizer = flow_tokenizer()
+    torch.nn.init.normal_(tokenizer.decoder.head.weight, std=0.1)
+    tokens = tokenizer.encode(smooth_chunks(6))
+    noise = torch.randn(6, HORIZON, DIM, generator=torch.Generator().manual_seed(0))
+    for length in range(1, 9):
+        once = tokenizer.decode(tokens[:, :length], noise=noise)
+        assert once.shape == (6, HORIZON, DIM)
+        torch.testing.assert_close(
+            once[2:3], tokenizer.decode(tokens[2:3, :length], noise=noise[2:3]), atol=1e-4, rtol=1e-4
+        )
+    assert torch.equal(tokenizer.decode(tokens), tokenizer.decode(tokens))
+    assert not torch.allclose(tokenizer.decode(tokens, noise=noise), tokenizer.decode(tokens))
+    with pytest.raises(InvalidOption, match="noise must be"):
+        tokenizer.decode(tokens, noise=noise[:, :3])
+    with pytest.raises(InvalidOption, match="not used"):
+        fitted("oat").decode(tokens, noise=noise)
+
+
+def test_a_perfect_velocity_carries_noise_to_the_actions() -> None:
+    """With v̂ = ε - a the Euler steps end at a, however many they are."""
+    tokenizer, target = flow_tokenizer(), smooth_chunks(3)
+    decoder = tokenizer.decoder
+    noise = torch.randn(3, HORIZON, DIM, generator=torch.Generator().manual_seed(1))
+    decoder.velocity = lambda memory, noised, time: noise - target  # type: ignore[method-assign]
+    torch.testing.assert_close(decoder.generate(torch.zeros(3, 8, 64), HORIZON, noise), target, atol=1e-5, rtol=0)
+
+
+def test_the_flow_decoder_learns(tmp_path: Path) -> None:
+    tokenizer = flow_tokenizer()
+    chunks = tokenizer.to_model_space(smooth_chunks(64))
+    valid = torch.ones(64, HORIZON, dtype=torch.bool)
+    optimizer = torch.optim.Adam(tokenizer.parameters(), 3e-3)
+    losses = []
+    for step in range(60):
+        result = tokenizer(chunks, valid, torch.Generator().manual_seed(step))
+        optimizer.zero_grad()
+        torch.autograd.backward(result.loss)
+        optimizer.step()
+        losses.append(float(result.loss.detach()))
+    assert np.mean(losses[-10:]) < 0.8 * np.mean(losses[:10])
+    tokenizer.save(tmp_path / "flow")
+    tokens = tokenizer.encode(smooth_chunks(4))
+    assert torch.equal(OATTokenizer.load(tmp_path / "flow").decode(tokens), tokenizer.decode(tokens))

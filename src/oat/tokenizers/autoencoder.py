@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from oat.errors import InvalidOption
 from oat.nn.fsq import FSQ, Grid
 from oat.nn.transformer import Width
-from oat.tokenizers.decoder import ChunkDecoder, DecoderConfig
+from oat.tokenizers.decoder import DECODERS, DecoderConfig
 from oat.tokenizers.nested_dropout import keep_lengths
 from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer, Tokens
 
@@ -65,7 +65,7 @@ class Reconstruction:
 
     loss: Float[Tensor, ""]
     errors: Float[Tensor, " rows"]
-    """Mean squared error of every decoded prefix, in model space."""
+    """What the decoder minimises for every prefix: for the single pass, its mean squared error in model space."""
     lengths: Int64[Tensor, " rows"]
 
 
@@ -82,7 +82,8 @@ class AutoencoderTokenizer(ActionTokenizer):
         self.from_code = nn.Linear(self.fsq.dim, width)
         self.mask = nn.Parameter(torch.randn(width) * 0.02)
         self.token_positions = nn.Parameter(torch.randn(config.latent_horizon, width) * 0.02)
-        self.decoder = ChunkDecoder(space.action_horizon, space.model_dim, config.width, config.decoder)
+        decoder = DECODERS[config.decoder.kind]
+        self.decoder = decoder(space.action_horizon, space.model_dim, config.width, config.decoder)
         self.register_buffer("running_errors", torch.ones(config.latent_horizon))  # D_K, for the objective's weights
 
     @property
@@ -128,12 +129,16 @@ class AutoencoderTokenizer(ActionTokenizer):
         }
         return torch.func.functional_call(self.encoder, doubles, (actions.double(), valid_mask))
 
+    @property
+    def uses_noise(self) -> bool:
+        return self.decoder.uses_noise
+
     def decode_normalized(
-        self, tokens: Tokens, steps: int
+        self, tokens: Tokens, steps: int, noise: Float[Tensor, "batch time dim"] | None = None
     ) -> tuple[Float[Tensor, "batch steps dim"], Bool[Tensor, " batch"]]:
         missing = self.max_tokens - tokens.ids.shape[1]
         codes = self.fsq.decode(nn.functional.pad(tokens.ids, (0, max(missing, 0)))[:, : self.max_tokens])
-        actions = self.decoder(self.memory(codes, tokens.lengths), steps)
+        actions = self.decoder.generate(self.memory(codes, tokens.lengths), steps, noise)
         return actions, torch.ones(len(actions), dtype=torch.bool, device=actions.device)
 
     def memory(
@@ -155,9 +160,8 @@ class AutoencoderTokenizer(ActionTokenizer):
         sampled = keep_lengths(objective.keep).sample(len(actions), objective.prefixes, self.max_tokens, generator)
         lengths = sampled.to(actions.device).flatten()
         memory = self.memory(codes.repeat_interleave(objective.prefixes, 0), lengths)
-        decoded = self.decoder(memory, self.action_horizon)
         targets = actions.repeat_interleave(objective.prefixes, 0)
-        errors = masked_error(decoded, targets, valid_mask.repeat_interleave(objective.prefixes, 0))
+        errors = self.decoder.errors(memory, targets, valid_mask.repeat_interleave(objective.prefixes, 0), generator)
         return Reconstruction(self._weigh(errors, lengths), errors.detach(), lengths)
 
     def _weigh(self, errors: Float[Tensor, " rows"], lengths: Int64[Tensor, " rows"]) -> Float[Tensor, ""]:
@@ -176,11 +180,3 @@ class AutoencoderTokenizer(ActionTokenizer):
         counts = torch.zeros_like(self.running_errors).index_add_(0, lengths - 1, torch.ones_like(errors).float())
         seen = sums / counts.clamp_min(1)
         self.running_errors.lerp_(torch.where(counts > 0, seen, self.running_errors), 0.02)
-
-
-def masked_error(
-    decoded: Float[Tensor, "rows time dim"], target: Float[Tensor, "rows time dim"], valid: Bool[Tensor, "rows time"]
-) -> Float[Tensor, " rows"]:
-    """Each row's mean squared error over its valid steps."""
-    squares = (decoded.float() - target).square().mean(-1) * valid
-    return squares.sum(1) / valid.sum(1)

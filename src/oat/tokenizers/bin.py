@@ -51,7 +51,7 @@ class BinTokenizer(ActionTokenizer):
         return Tokens(flat, torch.full((len(flat),), flat.shape[1], device=flat.device))
 
     def decode_normalized(
-        self, tokens: Tokens, steps: int
+        self, tokens: Tokens, steps: int, noise: Float[Tensor, "batch time dim"] | None = None
     ) -> tuple[Float[Tensor, "batch steps dim"], Bool[Tensor, " batch"]]:
         ids = rearrange(tokens.ids, "b (t d) -> b t d", t=self.action_horizon)[:, :steps]
         low, high = self.normalizer.low, self.normalizer.high

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from oat.data.chunks import Windows
 from oat.data.shuffle import Permutation, derive_key
-from oat.tokenizers.autoencoder import masked_error
+from oat.tokenizers.decoder import masked_error
 from oat.tokenizers.tokenizer import ActionTokenizer, Tokens
 
 _BLOCK = 512

@@ -125,7 +125,7 @@ class FASTTokenizer(ActionTokenizer):
         return expanded.ids + self.lowest.cpu(), expanded.lengths
 
     def decode_normalized(
-        self, tokens: Tokens, steps: int
+        self, tokens: Tokens, steps: int, noise: Float[Tensor, "batch time dim"] | None = None
     ) -> tuple[Float[Tensor, "batch steps dim"], Bool[Tensor, " batch"]]:
         values, counts = self._expansions
         ids, lengths = tokens.ids.cpu(), tokens.lengths.cpu()

@@ -35,11 +35,17 @@ class Preset:
     training: TrainConfig
 
 
-_SMALL = AutoencoderConfig(width=Width(128, 32), decoder=DecoderConfig(layers=2), objective=ObjectiveConfig())
+_SMALL = AutoencoderConfig(width=Width(128, 32), decoder=DecoderConfig(layers=2))
 
 PRESETS: dict[str, Preset] = {
     "tiny": Preset(
-        replace(_SMALL, width=Width(64, 32), encoder_layers=1, decoder=DecoderConfig(layers=1)),
+        replace(
+            _SMALL,
+            width=Width(64, 32),
+            encoder_layers=1,
+            decoder=DecoderConfig(layers=1),
+            objective=ObjectiveConfig(prefixes=4, balance=0.5),
+        ),
         TrainConfig(steps=500, batch_size=64, learning_rate=4e-3, validate_every=250),
     ),
     "cpu": Preset(_SMALL, TrainConfig(steps=6000, batch_size=64, learning_rate=2e-3)),

@@ -6,9 +6,9 @@ an allowed length decodes. P.3 ordered: every prefix decodes, coarse motion firs
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -61,6 +61,25 @@ class Tokens:
 
     def tolist(self) -> list[list[int]]:
         return [row[:length] for row, length in zip(self.ids.tolist(), self.lengths.tolist(), strict=True)]
+
+
+TokenLike = Tokens | Array | Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class MaxError:
+    """How far a reconstruction may be from the actions, in action units."""
+
+    size: float
+    measured: Literal["max", "rms"] = "max"
+    """The largest deviation of any valid number, or the root of their mean square."""
+
+    def measure(self, decoded: Tensor, target: Tensor, valid: Bool[Tensor, "*rows time"]) -> Tensor:
+        """The deviation of each row (*rows, time, dim)."""
+        deviation = (decoded - target).abs() * valid[..., None]
+        if self.measured == "max":
+            return deviation.amax((-2, -1))
+        return (deviation.square().mean(-1).sum(-1) / valid.sum(-1)).sqrt()
 
 
 @dataclass(frozen=True)
@@ -127,35 +146,68 @@ class ActionTokenizer(nn.Module, ABC):
 
     @abstractmethod
     def decode_normalized(
-        self, tokens: Tokens, steps: int
+        self, tokens: Tokens, steps: int, noise: Float[Tensor, "batch time dim"] | None = None
     ) -> tuple[Float[Tensor, "batch steps dim"], Bool[Tensor, " batch"]]:
         """Chunks in model space, and which rows decoded; the others' values are meaningless."""
 
+    @property
+    def uses_noise(self) -> bool:
+        """Whether decoding starts from noise, which can then be given per row."""
+        return False
+
     @torch.no_grad()
-    def encode(self, actions: Array, valid_mask: Array | None = None, state: Array | None = None) -> Tokens:
+    def encode(
+        self,
+        actions: Array,
+        valid_mask: Array | None = None,
+        state: Array | None = None,
+        max_error: MaxError | float | None = None,
+    ) -> Tokens:
         """Tokens of chunks (batch, H_a, D_a) in action units; invalid steps are left out where the kind can do so.
 
         Values outside the range seen in fitting are encoded as the nearest inside it; `Tokens.clipped` tells how many.
+        With `max_error`, an ordered tokenizer gives each chunk only as many tokens as it takes to stay within it.
         """
         chunks, valid = self._check_actions(actions, valid_mask)
-        wanted = self.to_model_space(chunks, self._as_tensor(state))
+        given = self._as_tensor(state)
+        wanted = self.to_model_space(chunks, given)
         bounded = wanted.clamp(self.normalizer.low, self.normalizer.high)
         outside = ((bounded - wanted).abs() > 1e-5) & valid[..., None]
         tokens = self.encode_normalized(bounded, valid)
-        return Tokens(tokens.ids, tokens.lengths, outside.float().mean((1, 2)))
+        tokens = Tokens(tokens.ids, tokens.lengths, outside.float().mean((1, 2)))
+        if max_error is None:
+            return tokens
+        tolerance = max_error if isinstance(max_error, MaxError) else MaxError(float(max_error))
+        return replace(tokens, lengths=self._shortest_lengths(tokens, chunks, valid, given, tolerance))
+
+    def _shortest_lengths(
+        self, tokens: Tokens, chunks: Tensor, valid: Tensor, state: Tensor | None, tolerance: MaxError
+    ) -> Int64[Tensor, " batch"]:
+        """The smallest prefix of each chunk whose reconstruction is good enough; all prefixes decode in one pass."""
+        if not self.prefix_decodable:
+            raise InvalidOption(f"{self.kind} has no prefixes: max_error needs an ordered tokenizer")
+        batch, most = len(tokens), self.max_tokens
+        every = Tokens(
+            tokens.ids.repeat_interleave(most, 0), torch.arange(1, most + 1, device=tokens.ids.device).repeat(batch)
+        )
+        states = None if state is None else state.repeat_interleave(most, 0)
+        decoded, _ = self.try_decode(every, state=states)
+        errors = tolerance.measure(decoded.reshape(batch, most, *decoded.shape[1:]), chunks[:, None], valid[:, None])
+        enough = errors <= tolerance.size
+        return torch.where(enough.any(1), enough.int().argmax(1) + 1, most)
 
     def decode(
-        self, tokens: Tokens | Array | Sequence[Sequence[int]], steps: int | None = None, state: Array | None = None
+        self, tokens: TokenLike, steps: int | None = None, state: Array | None = None, noise: Array | None = None
     ) -> Float[Tensor, "batch steps dim"]:
         """Chunks in action units, or their first `steps` steps; a sequence that does not decode is an error."""
-        actions, valid = self.try_decode(tokens, steps, state)
+        actions, valid = self.try_decode(tokens, steps, state, noise)
         if not bool(valid.all()):
             self.explain_failure(self._check_tokens(tokens)[~valid])
         return actions
 
     @torch.no_grad()
     def try_decode(
-        self, tokens: Tokens | Array | Sequence[Sequence[int]], steps: int | None = None, state: Array | None = None
+        self, tokens: TokenLike, steps: int | None = None, state: Array | None = None, noise: Array | None = None
     ) -> tuple[Float[Tensor, "batch steps dim"], Bool[Tensor, " batch"]]:
         """As `decode`, but telling for each row whether it decoded, so that one bad row does not lose the others.
 
@@ -165,10 +217,20 @@ class ActionTokenizer(nn.Module, ABC):
         steps = self.action_horizon if steps is None else steps
         if not 1 <= steps <= self.action_horizon:
             raise InvalidOption(f"steps must be in 1…{self.action_horizon}, got {steps}")
-        model_space, valid = self.decode_normalized(checked, steps)
+        model_space, valid = self.decode_normalized(checked, steps, self._check_noise(noise, len(checked)))
         bounded = model_space.clamp(self.normalizer.low, self.normalizer.high)
         actions = self.space.transform.inverse(self.normalizer.denormalize(bounded), self._as_tensor(state))
         return actions.where(valid[:, None, None], torch.nan), valid
+
+    def _check_noise(self, noise: Array | None, batch: int) -> Tensor | None:
+        if noise is None:
+            return None
+        given, expected = self._as_tensor(noise), (batch, self.action_horizon, self.space.model_dim)
+        assert given is not None
+        if not self.uses_noise or given.shape != expected:
+            allowed = f"must be {expected}" if self.uses_noise else "is not used by this tokenizer"
+            raise InvalidOption(f"noise {allowed}, got {tuple(given.shape)}")
+        return given
 
     def save(self, directory: str | Path) -> None:
         """Write a checkpoint directory that `load` reads anywhere."""
@@ -228,7 +290,7 @@ class ActionTokenizer(nn.Module, ABC):
             raise InvalidActions("every chunk needs at least its first step to be valid")
         return chunks, valid
 
-    def _check_tokens(self, tokens: Tokens | Array | Sequence[Sequence[int]]) -> Tokens:
+    def _check_tokens(self, tokens: TokenLike) -> Tokens:
         if isinstance(tokens, Tensor | np.ndarray):
             ids = torch.as_tensor(tokens, dtype=torch.int64)
             tokens = Tokens(ids, torch.full((len(ids),), ids.shape[-1]))
