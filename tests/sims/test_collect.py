@@ -85,10 +85,14 @@ def test_a_killed_collection_continues(reference: Episodes, tmp_path: Path) -> N
     assert_equal(open_dataset(out), reference)
 
 
-def _wait_until_gone(session: int) -> None:
+def _wait_until_gone(group: int) -> None:
     """The workers of a killed parent end by themselves."""
     deadline = time.monotonic() + 30
-    while subprocess.run(["pgrep", "-s", str(session)], capture_output=True, check=False).stdout:
+    while True:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return
         assert time.monotonic() < deadline, "orphaned workers"
         time.sleep(0.1)
 
