@@ -176,6 +176,17 @@ def test_fit(kind: str, tmp_path: Path) -> None:
     tokenizer = TOKENIZERS[kind].load(tmp_path / "run" / "best" if learned else tmp_path / "run")
     chunks = np.stack([steps[:16], steps[100:116]])
     assert tokenizer.decode(tokenizer.encode(chunks)).shape == (2, 16, 2)
+    picture = tmp_path / "picture.png"
+    shown = oat("inspect", tmp_path / "run", "--data", tmp_path / "data.npz", "--json", "--picture", picture)
+    assert shown.returncode == 0, shown.stderr
+    own, *rivals = json.loads(shown.stdout)
+    assert own["kind"] == kind
+    assert {rival["kind"] for rival in rivals} == {"bin", "fast"} - {kind}
+    assert own["chunks"] == 60  # the windows of the one episode held out
+    assert len(own["mse"]) == (8 if kind == "oat" else 1)
+    assert picture.stat().st_size > 20_000
+    table = oat("inspect", tmp_path / "run", "--data", tmp_path / "data.npz", "--picture", picture).stdout
+    assert "rate and distortion" in table
     if learned:
         assert "training" in done.stderr
         again = oat("fit", *arguments, "--steps", "30", "--out", tmp_path / "run")

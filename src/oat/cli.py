@@ -21,15 +21,20 @@ Each verb explains itself: oat VERB --help. Add --debug to any of them for the t
 
 def inspect(
     path: tyro.conf.Positional[Path],
+    data: Path | None = None,
     subset: str | None = None,
     episodes: str | None = None,
     picture: Path | None = None,
     json: bool = False,
 ) -> None:
-    """Describe a data set as a table and a picture: episodes, ranges, saturation, constants, NaNs.
+    """Describe a data set or a tokenizer as tables and a picture.
+
+    A data set: episodes, ranges, saturation, constants, NaNs. A tokenizer, with --data: error, tokens and bits for
+    every prefix on held-out chunks, use of the codebook, speed, beside Bin and FAST on the same chunks.
 
     Args:
-        path: LeRobot v3.0 directory, HDF5 file or directory of them, zarr ReplayBuffer, or .npz.
+        path: A data set (LeRobot v3.0 directory, HDF5, zarr ReplayBuffer, .npz), or a tokenizer's checkpoint or run.
+        data: For a tokenizer: the demonstrations to hold it against.
         subset: Only this named group of episodes: an HDF5 filter key or a LeRobot split.
         episodes: Only these episodes, such as 0:50,60.
         picture: Where to write the picture (.png, .pdf or .svg); by default NAME-inspect.png in this directory.
@@ -37,6 +42,11 @@ def inspect(
     """
     from oat.report.dataset import inspect_dataset
 
+    if data is not None:
+        from oat.report.tokenizer import inspect_tokenizer
+
+        inspect_tokenizer(path, data, picture=picture, as_json=json)
+        return
     inspect_dataset(path, subset=subset, ranges=episodes, picture=picture, as_json=json)
 
 

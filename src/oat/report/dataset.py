@@ -58,7 +58,7 @@ def print_summary(summary: DatasetSummary) -> None:
         console.print(f"[yellow]warning:[/] {warning}", highlight=False)
 
 
-def _table(title: str, *columns: str) -> Table:
+def make_table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1))
     for number, column in enumerate(columns):
         table.add_column(column, justify="left" if number == 0 else "right")
@@ -66,7 +66,7 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _task_table(summary: DatasetSummary) -> Table:
-    table = _table("tasks", "task", "episodes", "frames", "shortest", "median", "longest", "lengths")
+    table = make_table("tasks", "task", "episodes", "frames", "shortest", "median", "longest", "lengths")
     for task, lengths in list(summary.lengths.items())[:_SHOWN_TASKS]:
         table.add_row(escape(task), *_length_cells(lengths), _bars(lengths))
     if len(summary.lengths) > _SHOWN_TASKS:
@@ -90,7 +90,7 @@ def _bars(lengths: tuple[int, ...]) -> str:
 
 
 def _dimension_table(dimensions: tuple[DimensionSummary, ...]) -> Table:
-    table = _table("actions", "dim", "min", "1 %", "mean", "std", "99 %", "max", "saturated", "NaN/inf")
+    table = make_table("actions", "dim", "min", "1 %", "mean", "std", "99 %", "max", "saturated", "NaN/inf")
     for d in dimensions:
         numbers = [f"{value:.3g}" for value in (d.min, d.q01, d.mean, d.std, d.q99, d.max)]
         table.add_row(escape(d.name), *numbers, "constant" if d.constant else f"{d.saturated:.1%}", str(d.nonfinite))
@@ -98,7 +98,7 @@ def _dimension_table(dimensions: tuple[DimensionSummary, ...]) -> Table:
 
 
 def _observation_table(summary: DatasetSummary) -> Table:
-    table = _table("observations", "key", "shape")
+    table = make_table("observations", "key", "shape")
     for key, shape in summary.observations.items():
         table.add_row(escape(key), " × ".join(map(str, shape)))
     return table

@@ -1,5 +1,7 @@
 """How well a tokenizer does on held-out chunks: distortion per prefix, use of the codebook."""
 
+import math
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +12,7 @@ from torch import Tensor
 from oat.data.chunks import Windows
 from oat.data.shuffle import Permutation, derive_key
 from oat.tokenizers.decoder import masked_error
-from oat.tokenizers.tokenizer import ActionTokenizer, Tokens
+from oat.tokenizers.tokenizer import ActionTokenizer, MaxError, Tokens
 
 _BLOCK = 512
 
@@ -43,22 +45,35 @@ def prefix_lengths(tokenizer: ActionTokenizer) -> list[int]:
 
 
 @torch.no_grad()
-def distortions(tokenizer: ActionTokenizer, chunks: Chunks) -> Float[Tensor, "chunks prefixes"]:
-    """Mean squared error of every chunk for every decodable prefix, in model space."""
-    rows = []
+def decode_prefixes(
+    tokenizer: ActionTokenizer, tokens: Tokens, chunks: Chunks
+) -> Float[Tensor, "chunks prefixes time dim"]:
+    """Every decodable prefix of every chunk, in action units."""
+    lengths, blocks = prefix_lengths(tokenizer), []
     for first in range(0, len(chunks), _BLOCK):
         part = slice(first, first + _BLOCK)
         state = None if chunks.state is None else chunks.state[part]
-        valid = chunks.valid[part]
-        target = tokenizer.to_model_space(chunks.actions[part], state)
-        tokens = tokenizer.encode(chunks.actions[part], valid, state)
-        errors = []
-        for length in prefix_lengths(tokenizer):
-            decoded, _ = tokenizer.decode_normalized(tokens[:, :length], tokenizer.action_horizon)
-            bounded = decoded.clamp(tokenizer.normalizer.low, tokenizer.normalizer.high)
-            errors.append(masked_error(bounded, target, valid))
-        rows.append(torch.stack(errors, dim=1))
-    return torch.cat(rows)
+        blocks.append(torch.stack([tokenizer.decode(tokens[part, :k], state=state) for k in lengths], dim=1))
+    return torch.cat(blocks)
+
+
+def model_errors(
+    tokenizer: ActionTokenizer, decoded: Float[Tensor, "chunks prefixes time dim"], chunks: Chunks
+) -> Float[Tensor, "chunks prefixes"]:
+    """Mean squared error of every chunk and prefix, in model space."""
+    target = tokenizer.to_model_space(chunks.actions, chunks.state)
+    errors = [
+        masked_error(tokenizer.to_model_space(prefix, chunks.state), target, chunks.valid)
+        for prefix in decoded.unbind(1)
+    ]
+    return torch.stack(errors, dim=1)
+
+
+@torch.no_grad()
+def distortions(tokenizer: ActionTokenizer, chunks: Chunks) -> Float[Tensor, "chunks prefixes"]:
+    """Mean squared error of every chunk for every decodable prefix, in model space."""
+    tokens = tokenizer.encode(chunks.actions, chunks.valid, chunks.state)
+    return model_errors(tokenizer, decode_prefixes(tokenizer, tokens, chunks), chunks)
 
 
 @dataclass(frozen=True)
@@ -81,3 +96,68 @@ def codebook_use(tokens: Tokens, vocab_size: int) -> list[CodebookUse]:
         entropy = float(-(shares * shares.log2()).sum())
         uses.append(CodebookUse(float((counts > 0).double().mean()), 2**entropy))
     return uses
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A tokenizer on held-out chunks."""
+
+    kind: str
+    chunks: int
+    tokens: float
+    """Mean tokens per chunk."""
+    bits: float
+    """Mean bits per chunk: tokens times the logarithm of the vocabulary."""
+    prefixes: tuple[int, ...]
+    mse: tuple[float, ...]
+    """In model space, for each prefix."""
+    rmse: tuple[tuple[float, ...], ...]
+    """In action units, for each prefix and dimension."""
+    monotone: float
+    """Share of chunks whose error falls, or stays, with every further token."""
+    used: tuple[float, ...]
+    perplexity: tuple[float, ...]
+    """Use of the codebook at each token position; empty for variable-length tokenizers."""
+    encode_rate: float
+    decode_rate: float
+    """Chunks per second."""
+    lengths_within: dict[str, tuple[int, ...]]
+    """For each error limit in action units (per-step maximum): how many chunks need 1, 2, … tokens."""
+
+
+@torch.no_grad()
+def evaluate(tokenizer: ActionTokenizer, chunks: Chunks, limits: tuple[float, ...] = ()) -> Evaluation:
+    """Everything `oat inspect` shows of a tokenizer."""
+    begin = time.perf_counter()
+    tokens = tokenizer.encode(chunks.actions, chunks.valid, chunks.state)
+    encoded = time.perf_counter()
+    decoded = decode_prefixes(tokenizer, tokens, chunks)
+    seconds = (time.perf_counter() - encoded) / decoded.shape[1]
+    errors, fixed = model_errors(tokenizer, decoded, chunks), bool((tokens.lengths == tokenizer.max_tokens).all())
+    uses = codebook_use(tokens, tokenizer.vocab_size) if fixed and tokenizer.max_tokens <= 64 else []
+    mean_length = float(tokens.lengths.double().mean())
+    squares = (decoded - chunks.actions[:, None]).square() * chunks.valid[:, None, :, None]
+    rmse = (squares.sum((0, 2)) / chunks.valid.sum()).sqrt()
+    worst = MaxError(0.0).measure(decoded, chunks.actions[:, None], chunks.valid[:, None])
+    return Evaluation(
+        kind=tokenizer.kind,
+        chunks=len(chunks),
+        tokens=mean_length,
+        bits=mean_length * math.log2(tokenizer.vocab_size),
+        prefixes=tuple(prefix_lengths(tokenizer)),
+        mse=tuple(errors.mean(0).tolist()),
+        rmse=tuple(tuple(row) for row in rmse.tolist()),
+        monotone=float((errors.diff(dim=1) <= 0).all(1).double().mean()),
+        used=tuple(use.used for use in uses),
+        perplexity=tuple(use.perplexity for use in uses),
+        encode_rate=len(chunks) / (encoded - begin),
+        decode_rate=len(chunks) / seconds,
+        lengths_within={f"{limit:.3g}": _lengths_within(worst, limit) for limit in limits},
+    )
+
+
+def _lengths_within(worst: Float[Tensor, "chunks prefixes"], limit: float) -> tuple[int, ...]:
+    """How many chunks need 1, 2, … tokens; those that stay above the limit count among the last."""
+    enough = worst <= limit
+    shortest = torch.where(enough.any(1), enough.int().argmax(1), worst.shape[1] - 1)
+    return tuple(torch.bincount(shortest, minlength=worst.shape[1]).tolist())

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from oat.checkpoint import CONFIG_FILE, load_checkpoint
 from oat.data.chunks import Batch, WindowConfig, Windows, split_episodes
 from oat.data.episodes import Episodes, open_dataset
 from oat.data.normalize import Normalizer, action_statistics
@@ -58,11 +59,17 @@ PRESETS: dict[str, Preset] = {
 }
 
 
-def split_windows(episodes: Episodes, config: FitConfig) -> tuple[Windows, Windows]:
+def split_windows(episodes: Episodes, action_horizon: int, validation: float, seed: int) -> tuple[Windows, Windows]:
     """Training and held-out windows."""
-    window = WindowConfig(config.action_horizon, 1)
-    train_ids, held_out = split_episodes(episodes, config.validation, config.seed)
+    window = WindowConfig(action_horizon, 1)
+    train_ids, held_out = split_episodes(episodes, validation, seed)
     return Windows(episodes.select(train_ids), window), Windows(episodes.select(held_out), window)
+
+
+def fit_analytic(tokenizer: ActionTokenizer, windows: Windows) -> None:
+    """What Bin and FAST need beside the statistics."""
+    if isinstance(tokenizer, FASTTokenizer):
+        tokenizer.fit(tokenizer.to_model_space(torch.from_numpy(windows[np.arange(len(windows))].actions)))
 
 
 def make_tokenizer(kind: str, space: ActionSpace, preset: str, keep: Keep = "uniform") -> ActionTokenizer:
@@ -104,20 +111,28 @@ class TokenizerTraining:
         module.save_files(directory)
 
 
+def load_tokenizer(path: Path) -> ActionTokenizer:
+    """A tokenizer of any kind from a checkpoint, or the best one of a run."""
+    path = path.expanduser()
+    folder = path if (path / CONFIG_FILE).exists() or not (path / "best").exists() else path / "best"
+    described, _ = load_checkpoint(folder, TOKENIZERS)
+    return TOKENIZERS[described["kind"]].load(folder)
+
+
 def fit_tokenizer(config: FitConfig) -> None:
     """Fit and save; learned tokenizers leave a run directory, the others a checkpoint."""
     episodes = open_dataset(config.data)
-    windows, held_out = split_windows(episodes, config)
+    windows, held_out = split_windows(episodes, config.action_horizon, config.validation, config.seed)
     torch.manual_seed(config.seed)
     space = ActionSpace(config.action_horizon, episodes.action_dim)
     tokenizer = make_tokenizer(config.tokenizer, space, config.preset)
     tokenizer.normalizer = Normalizer.from_statistics(action_statistics(windows, space.transform), config.normalization)
+    tokenizer.fitted_to = {"data": str(config.data), "validation": config.validation, "seed": config.seed}
     if isinstance(tokenizer, AutoencoderTokenizer):
         recipe = replace(PRESETS[config.preset].training, seed=config.seed)
         recipe = replace(recipe, steps=config.steps) if config.steps else recipe
         task = TokenizerTraining(tokenizer, draw_chunks(held_out, tokenizer, _VALIDATION_CHUNKS))
         train(task, windows, recipe, config.out, config.resume)
         return
-    if isinstance(tokenizer, FASTTokenizer):
-        tokenizer.fit(tokenizer.to_model_space(torch.from_numpy(windows[np.arange(len(windows))].actions)))
+    fit_analytic(tokenizer, windows)
     tokenizer.save(config.out)

@@ -121,6 +121,8 @@ class ActionTokenizer(nn.Module, ABC):
         super().__init__()
         self.space = space
         self.normalizer = Normalizer(space.model_dim)
+        self.fitted_to: dict[str, Any] = {}
+        """How it was fitted (data, split, seed); stored with every checkpoint."""
 
     @property
     def action_horizon(self) -> int:
@@ -239,7 +241,8 @@ class ActionTokenizer(nn.Module, ABC):
 
     def save_files(self, directory: Path) -> None:
         """Write the checkpoint's files into an existing directory."""
-        described = {"space": config_to_json(self.space), "config": config_to_json(self.config), **self.text_state()}
+        described = {"space": config_to_json(self.space), "config": config_to_json(self.config)}
+        described |= {"fitted_to": self.fitted_to, **self.text_state()}
         write_checkpoint(directory, self.kind, described, self.state_dict())
 
     @classmethod
@@ -249,6 +252,7 @@ class ActionTokenizer(nn.Module, ABC):
         space = config_from_json(ActionSpace, described["space"])
         config: Any = config_from_json(cls.config_class, described["config"])
         tokenizer = cls(space, config)  # type: ignore[call-arg]  # every kind takes its configuration
+        tokenizer.fitted_to = dict(described.get("fitted_to", {}))
         tokenizer.load_text_state(described)
         try:
             tokenizer.load_state_dict(tensors)

@@ -1,0 +1,147 @@
+"""`oat inspect` for tokenizers: rate and distortion on held-out chunks, beside Bin and FAST."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from oat.atomic import staged_file
+from oat.data.episodes import open_dataset
+from oat.errors import InvalidOption
+from oat.extras import import_extra
+from oat.report.dataset import make_table
+from oat.tokenizers import TOKENIZERS, ActionTokenizer
+from oat.tokenizers.evaluation import Chunks, Evaluation, draw_chunks, evaluate
+from oat.tokenizers.fitting import fit_analytic, load_tokenizer, split_windows
+
+_CHUNKS = 2048
+_RIVALS = ("bin", "fast")
+_LIMITS = (0.5, 0.2, 0.1, 0.05)  # of half the actions' range
+_SHOWN_PREFIXES = (1, 2, 4, 8)
+
+
+def inspect_tokenizer(path: Path, data: Path, *, picture: Path | None = None, as_json: bool = False) -> None:
+    """Hold a tokenizer against demonstrations: those that were held out in fitting, if it was fitted to them."""
+    tokenizer, episodes = load_tokenizer(path), open_dataset(data)
+    if episodes.action_dim != tokenizer.action_dim:
+        raise InvalidOption(
+            f"{data} has {episodes.action_dim}-D actions, the tokenizer is for {tokenizer.action_dim}-D"
+        )
+    validation = float(tokenizer.fitted_to.get("validation", 0.1)), int(tokenizer.fitted_to.get("seed", 0))
+    windows, held_out = split_windows(episodes, tokenizer.action_horizon, *validation)
+    chunks = draw_chunks(held_out, tokenizer, _CHUNKS)
+    limits = _error_limits(tokenizer) if tokenizer.prefix_decodable else ()
+    evaluations = [evaluate(tokenizer, chunks, limits)]
+    for kind in _RIVALS:
+        if kind != tokenizer.kind:
+            rival = TOKENIZERS[kind](tokenizer.space)
+            rival.normalizer = tokenizer.normalizer
+            fit_analytic(rival, windows)
+            evaluations.append(evaluate(rival, chunks))
+    if as_json:
+        Console(soft_wrap=True).print(json.dumps([asdict(e) for e in evaluations]), markup=False, highlight=False)
+    else:
+        _print(evaluations)
+    picture = picture or Path(f"{path.resolve().name}-inspect.png")
+    _draw(tokenizer, chunks, evaluations, picture)
+    Console(stderr=as_json, soft_wrap=True).print(f"picture: {picture}", highlight=False, markup=False)
+
+
+def _error_limits(tokenizer: ActionTokenizer) -> tuple[float, ...]:
+    half_range = float(tokenizer.normalizer.spread.max())
+    return tuple(share * half_range for share in _LIMITS)
+
+
+def _print(evaluations: list[Evaluation]) -> None:
+    console, own = Console(), evaluations[0]
+    console.print(f"{own.chunks} held-out chunks", highlight=False)
+    console.print(_prefix_table(evaluations))
+    if own.used:
+        console.print(_codebook_table(own))
+    if own.lengths_within:
+        console.print(_length_table(own))
+
+
+def _prefix_table(evaluations: list[Evaluation]) -> Table:
+    table = make_table(
+        "rate and distortion", "tokenizer", "tokens", "bits", "MSE", "RMSE per dimension", "enc/s", "dec/s"
+    )
+    for e in evaluations:
+        for number, k in enumerate(e.prefixes):
+            tokens = float(k) if len(e.prefixes) > 1 else e.tokens
+            rmse = " ".join(f"{value:.2g}" for value in e.rmse[number])
+            rates = (f"{e.encode_rate:,.0f}", f"{e.decode_rate:,.0f}") if k == e.prefixes[-1] else ("", "")
+            bits = e.bits * tokens / e.tokens
+            table.add_row(e.kind, f"{tokens:.4g}", f"{bits:.0f}", f"{e.mse[number]:.2e}", rmse, *rates)
+    own = evaluations[0]
+    if len(own.prefixes) > 1:
+        table.caption = f"error falls with every token for {own.monotone:.0%} of the chunks"
+    return table
+
+
+def _codebook_table(evaluation: Evaluation) -> Table:
+    table = make_table("codebook", "token", "used", "perplexity")
+    for number, (used, perplexity) in enumerate(zip(evaluation.used, evaluation.perplexity, strict=True), start=1):
+        table.add_row(str(number), f"{used:.1%}", f"{perplexity:.0f}")
+    return table
+
+
+def _length_table(evaluation: Evaluation) -> Table:
+    table = make_table("chunks that need K tokens", "largest error", *(f"K={k}" for k in evaluation.prefixes))
+    for limit, counts in evaluation.lengths_within.items():
+        table.add_row(limit, *map(str, counts))
+    table.caption = (
+        f"the last column includes chunks that {evaluation.prefixes[-1]} tokens do not bring below the limit"
+    )
+    return table
+
+
+def _draw(tokenizer: ActionTokenizer, chunks: Chunks, evaluations: list[Evaluation], picture: Path) -> None:
+    """Rate–distortion of all, and a few chunks refined from prefix to prefix."""
+    import_extra("matplotlib", "report").use("Agg")
+    figure = import_extra("matplotlib.figure", "report").Figure(figsize=(12, 7), layout="constrained")
+    grid = figure.add_gridspec(2, 4)
+    _draw_rate_distortion(figure.add_subplot(grid[0, :2]), evaluations)
+    _draw_codebook(figure.add_subplot(grid[0, 2:]), evaluations[0])
+    axes = [figure.add_subplot(grid[1, column]) for column in range(4)]
+    _draw_refinement(axes, tokenizer, chunks)
+    with staged_file(picture) as staging:
+        figure.savefig(staging, dpi=120)
+
+
+def _draw_rate_distortion(axes: Any, evaluations: list[Evaluation]) -> None:
+    for e in evaluations:
+        tokens = e.prefixes if len(e.prefixes) > 1 else (e.tokens,)
+        axes.plot([e.bits * k / e.tokens for k in tokens], e.mse, marker="o", label=e.kind)
+    axes.set(
+        xscale="log", yscale="log", title="rate and distortion", xlabel="bits per chunk", ylabel="MSE, model space"
+    )
+    axes.legend()
+
+
+def _draw_codebook(axes: Any, evaluation: Evaluation) -> None:
+    positions = range(1, len(evaluation.perplexity) + 1)
+    axes.bar(positions, evaluation.perplexity)
+    axes.set(title=f"{evaluation.kind}: perplexity of each token", xlabel="token", ylabel="perplexity")
+
+
+def _draw_refinement(axes: list[Any], tokenizer: ActionTokenizer, chunks: Chunks) -> None:
+    """The chunk that moves most, reconstructed from 1, 2, 4 and 8 tokens (or from all, for others)."""
+    shown = int(chunks.actions.var(1).sum(1).argmax())
+    state = None if chunks.state is None else chunks.state[shown : shown + 1]
+    tokens = tokenizer.encode(chunks.actions[shown : shown + 1], chunks.valid[shown : shown + 1], state)
+    truth = chunks.actions[shown]
+    for place, k in zip(axes, _SHOWN_PREFIXES, strict=True):
+        length = min(k, tokenizer.max_tokens) if tokenizer.prefix_decodable else tokenizer.max_tokens
+        decoded = tokenizer.decode(tokens[:, :length], state=state)[0]
+        for dim in range(truth.shape[1]):
+            place.plot(truth[:, dim], color=f"C{dim % 10}", alpha=0.35)
+            place.plot(decoded[:, dim], color=f"C{dim % 10}", linestyle="--")
+        error = float(torch.mean((decoded - truth) ** 2))
+        place.set_title(f"{length} token{'s' * (length > 1)}, MSE {error:.2g}", fontsize=9)
+        place.set_xlabel("step")
+    axes[0].set_ylabel("action (dashed: decoded)")
