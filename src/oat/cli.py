@@ -1,8 +1,10 @@
 """The `oat` command: verb → function, nothing else."""
 
+import signal
 import sys
 import traceback
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import tyro
@@ -100,8 +102,15 @@ def fit(config: tyro.conf.OmitArgPrefixes[FitConfig]) -> None:
 VERBS: dict[str, Any] = {"collect": collect, "inspect": inspect, "convert": convert, "fit": fit}
 
 
+def _interrupt_once(number: int, frame: FrameType | None) -> None:
+    """Ctrl-C stops the verb; pressed again, it does not disturb the tidying up, which takes a moment."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run one verb; a user's mistake ends with one line and status 1, a wrong command line with status 2."""
+    signal.signal(signal.SIGINT, _interrupt_once)
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
