@@ -125,8 +125,10 @@ def staged_directory(target: Path) -> Iterator[Path]:
 @contextmanager
 def exclusive(folder: Path, purpose: str) -> Iterator[None]:
     """Hold a folder for this process alone; the lock ends with the process, however it ends."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as file:
+    with explain_write_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "lock").open("w")
+    with lock as file:
         if os.name == "posix":
             import fcntl
 

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from oat.atomic import exclusive, explain_write_errors, staged_file
+from oat.atomic import exclusive, staged_file
 from oat.data.lerobot_writer import LeRobotWriter, read_provenance
 from oat.data.shuffle import derive_key
 from oat.errors import DatasetExists, SimulatorError, unknown_name
@@ -95,7 +95,7 @@ def collect_demonstrations(config: CollectConfig) -> None:
             raise unknown_name(f"{simulator.name} task", task, simulator.tasks)
     writer = _open_writer(simulator, config)  # refuses what cannot be written before anything is collected
     store = AttemptStore(_attempts_folder(simulator, config))
-    with explain_write_errors(store.folder), exclusive(store.folder, f"collecting {config.out}"):
+    with exclusive(store.folder, f"collecting {config.out}"):
         schedule, finished = Schedule(config, {task: store.outcomes(task) for task in config.tasks}), False
         try:
             _run_attempts(schedule, store, writer)
