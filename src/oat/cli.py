@@ -24,6 +24,7 @@ Each verb explains itself: oat VERB --help. Add --debug to any of them for the t
 def inspect(
     path: tyro.conf.Positional[Path],
     data: Path | None = None,
+    beside: tuple[Path, ...] = (),
     subset: str | None = None,
     episodes: str | None = None,
     picture: Path | None = None,
@@ -37,6 +38,7 @@ def inspect(
     Args:
         path: A data set (LeRobot v3.0 directory, HDF5, zarr ReplayBuffer, .npz), or a tokenizer's checkpoint or run.
         data: For a tokenizer: the demonstrations to hold it against.
+        beside: For a tokenizer: others, fitted to the same demonstrations, to show in the same tables.
         subset: Only this named group of episodes: an HDF5 filter key or a LeRobot split.
         episodes: Only these episodes, such as 0:50,60.
         picture: Where to write the picture (.png, .pdf or .svg); by default NAME-inspect.png in this directory.
@@ -47,7 +49,7 @@ def inspect(
     if data is not None:
         from oat.report.tokenizer import inspect_tokenizer
 
-        inspect_tokenizer(path, data, picture=picture, as_json=json)
+        inspect_tokenizer(path, data, beside, picture=picture, as_json=json)
         return
     inspect_dataset(path, subset=subset, ranges=episodes, picture=picture, as_json=json)
 

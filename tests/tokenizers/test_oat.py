@@ -21,6 +21,7 @@ from oat.tokenizers.fitting import PRESETS, TokenizerTraining, make_tokenizer
 from oat.tokenizers.nested_dropout import KEEP_LENGTHS, keep_lengths
 from oat.tokenizers.oat import OATConfig, OATTokenizer, RegisterEncoder, attention_mask
 from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer, MaxError
+from oat.training.config import TokenizerOptions
 from oat.training.loop import train
 from tests.tokenizers.fitted import DIM, HORIZON, fitted, smooth_chunks
 
@@ -111,7 +112,7 @@ def trained(keep: Keep) -> tuple[AutoencoderTokenizer, Tensor]:
     episodes = Episodes.from_arrays(chunks.reshape(-1, DIM), [HORIZON] * len(chunks))
     windows = Windows(episodes, WindowConfig(HORIZON, 1))
     torch.manual_seed(0)
-    tokenizer = make_tokenizer("oat", ActionSpace(HORIZON, DIM), "tiny", keep)
+    tokenizer = make_tokenizer("oat", ActionSpace(HORIZON, DIM), "tiny", TokenizerOptions(keep=keep))
     assert isinstance(tokenizer, AutoencoderTokenizer)
     tokenizer.normalizer = Normalizer.from_statistics(action_statistics(windows))
     held_out = smooth_chunks(500, seed=1).numpy()

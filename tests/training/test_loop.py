@@ -11,14 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import open_dataset
-from oat.errors import DatasetExists
+from oat.errors import CheckpointError, DatasetExists
 from oat.tokenizers import OATTokenizer
 from oat.tokenizers.evaluation import Chunks
-from oat.tokenizers.fitting import TokenizerTraining
-from oat.training.config import TrainConfig
+from oat.tokenizers.fitting import TokenizerTraining, fit_tokenizer, make_tokenizer
+from oat.tokenizers.tokenizer import ActionSpace
+from oat.training.config import FitConfig, RecipeOptions, TrainConfig
 from oat.training.loop import train
 from tests.tokenizers.fitted import HORIZON, fitted, smooth_chunks
 
@@ -83,6 +85,46 @@ def test_a_killed_run_ends_as_if_it_had_not_been_killed(data: Path, tmp_path: Pa
         entry.pop("chunks_per_s", None)
     assert logs[0] == logs[1]
     OATTokenizer.load(tmp_path / "killed" / "best").encode(np.zeros((1, 8, 2)))
+
+
+def _fit(data: Path, out: Path, *options: str, processes: int = 1, **environment: str) -> None:
+    oat = [str(Path(sys.executable).with_name("oat"))]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    command = [*(torchrun if processes > 1 else []), *oat, "fit", "--data", str(data), "--out", str(out)]
+    command += ["--tokenizer", "quest", "--preset", "tiny", "--action-horizon", "8", "--batch-size", "16", *options]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=200)
+    assert done.returncode == 0, done.stderr
+
+
+def test_two_processes_train_as_one_does(data: Path, tmp_path: Path) -> None:
+    """The shards' mean gradient is the whole batch's; QueST, because its training draws no random numbers."""
+    for processes in (1, 2):
+        _fit(data, tmp_path / str(processes), "--steps", "12", "--validate-every", "6", processes=processes)
+    one, two = (load_file(tmp_path / run / "last" / "model.safetensors") for run in "12")
+    for name, weights in one.items():
+        torch.testing.assert_close(two[name], weights, atol=2e-4, rtol=1e-3)
+    untrained = make_tokenizer("quest", ActionSpace(8, 2), "tiny").state_dict()
+    assert not torch.allclose(untrained["encoder.to_latent.weight"], one["encoder.to_latent.weight"], atol=1e-2)
+
+
+def test_wandb_logs_when_asked(data: Path, tmp_path: Path) -> None:
+    for resume in ((), ("--resume",)):
+        _fit(data, tmp_path / "run", "--steps", "2", "--wandb", "tests", *resume, WANDB_MODE="offline")
+    logs = list((tmp_path / "run" / "wandb").glob("offline-run-*/run-*.wandb"))
+    assert logs
+    assert {log.stem for log in logs} == {f"run-{(tmp_path / 'run' / 'wandb_id.txt').read_text()}"}
+
+
+@pytest.mark.parametrize("size", [0, 10, 1000])
+def test_a_damaged_training_state_is_refused(data: Path, tmp_path: Path, size: int) -> None:
+    _fit(data, tmp_path / "run", "--steps", "1")
+    state = tmp_path / "run" / "last" / "training_state.pt"
+    state.write_bytes(state.read_bytes()[:size])
+    config = FitConfig(
+        data, tmp_path / "run", "quest", "tiny", 8, resume=True, recipe=RecipeOptions(steps=2, batch_size=16)
+    )
+    with pytest.raises(CheckpointError, match="cannot resume"):
+        fit_tokenizer(config)
 
 
 def test_a_run_is_not_overwritten_unasked(data: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ work, and back. It is a frozen value that is saved with every checkpoint (`to_co
 transform does not name, such as the gripper, pass through unchanged.
 """
 
+import json
 import math
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
@@ -338,3 +339,13 @@ def from_config(config: dict[str, Any]) -> ActionTransform:
         return TRANSFORMS[kind](**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})
     except (TypeError, KeyError) as error:
         raise TransformError(f"{kind}: {error}") from error
+
+
+def parse(text: str) -> ActionTransform:
+    """A transform from its kind, or from JSON with its options."""
+    if not text.lstrip().startswith("{"):
+        return from_config({"kind": text})
+    try:
+        return from_config(json.loads(text))
+    except json.JSONDecodeError as error:
+        raise TransformError(f"{text!r} is neither a transform's name nor JSON ({error})") from error

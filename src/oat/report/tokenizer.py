@@ -1,6 +1,7 @@
 """`oat inspect` for tokenizers: rate and distortion on held-out chunks, beside Bin and FAST."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,9 @@ _LIMITS = (0.5, 0.2, 0.1, 0.05)  # of half the actions' range
 _SHOWN_PREFIXES = (1, 2, 4, 8)
 
 
-def inspect_tokenizer(path: Path, data: Path, *, picture: Path | None = None, as_json: bool = False) -> None:
+def inspect_tokenizer(
+    path: Path, data: Path, beside: Sequence[Path] = (), *, picture: Path | None = None, as_json: bool = False
+) -> None:
     """Hold a tokenizer against demonstrations: those that were held out in fitting, if it was fitted to them."""
     tokenizer, episodes = load_tokenizer(path), open_dataset(data)
     if episodes.action_dim != tokenizer.action_dim:
@@ -32,10 +35,12 @@ def inspect_tokenizer(path: Path, data: Path, *, picture: Path | None = None, as
             f"{data} has {episodes.action_dim}-D actions, the tokenizer is for {tokenizer.action_dim}-D"
         )
     validation = float(tokenizer.fitted_to.get("validation", 0.1)), int(tokenizer.fitted_to.get("seed", 0))
-    windows, held_out = split_windows(episodes, tokenizer.action_horizon, *validation)
-    chunks = draw_chunks(held_out, tokenizer, _CHUNKS)
+    windows, held_out = split_windows(episodes, tokenizer.space, *validation)
+    chunks, everything = draw_chunks(held_out, tokenizer, _CHUNKS), draw_chunks(held_out, tokenizer)
     limits = _error_limits(tokenizer) if tokenizer.prefix_decodable else ()
-    evaluations = [evaluate(tokenizer, chunks, limits)]
+    evaluations = [evaluate(tokenizer, chunks, limits, everything=everything, name=path.resolve().name)]
+    for other in beside:
+        evaluations.append(evaluate(_alike(other, tokenizer), chunks, name=other.resolve().name))
     for kind in _RIVALS:
         if kind != tokenizer.kind:
             rival = TOKENIZERS[kind](tokenizer.space)
@@ -51,6 +56,17 @@ def inspect_tokenizer(path: Path, data: Path, *, picture: Path | None = None, as
     Console(stderr=as_json, soft_wrap=True).print(f"picture: {picture}", highlight=False, markup=False)
 
 
+def _alike(path: Path, tokenizer: ActionTokenizer) -> ActionTokenizer:
+    """Another tokenizer whose errors can be compared: for the same chunks in the same model space."""
+    other = load_tokenizer(path)
+    same = all(torch.equal(a, b) for a, b in zip(other.normalizer.buffers(), tokenizer.normalizer.buffers()))
+    if other.space != tokenizer.space or not same:
+        raise InvalidOption(
+            f"{path} is for other chunks or normalised otherwise ({other.space}), so that its errors cannot be compared"
+        )
+    return other
+
+
 def _error_limits(tokenizer: ActionTokenizer) -> tuple[float, ...]:
     half_range = float(tokenizer.normalizer.spread.max())
     return tuple(share * half_range for share in _LIMITS)
@@ -58,7 +74,7 @@ def _error_limits(tokenizer: ActionTokenizer) -> tuple[float, ...]:
 
 def _print(evaluations: list[Evaluation]) -> None:
     console, own = Console(), evaluations[0]
-    console.print(f"{own.chunks} held-out chunks", highlight=False)
+    console.print(f"{own.name} ({own.kind}): {own.chunks} held-out chunks", highlight=False)
     console.print(_prefix_table(evaluations))
     if own.used:
         console.print(_codebook_table(own))
@@ -76,7 +92,7 @@ def _prefix_table(evaluations: list[Evaluation]) -> Table:
             rmse = " ".join(f"{value:.2g}" for value in e.rmse[number])
             rates = (f"{e.encode_rate:,.0f}", f"{e.decode_rate:,.0f}") if k == e.prefixes[-1] else ("", "")
             bits = e.bits * tokens / e.tokens
-            table.add_row(e.kind, f"{tokens:.4g}", f"{bits:.0f}", f"{e.mse[number]:.2e}", rmse, *rates)
+            table.add_row(e.name, f"{tokens:.4g}", f"{bits:.0f}", f"{e.mse[number]:.2e}", rmse, *rates)
     own = evaluations[0]
     if len(own.prefixes) > 1:
         table.caption = f"error falls with every token for {own.monotone:.0%} of the chunks"
@@ -116,7 +132,7 @@ def _draw(tokenizer: ActionTokenizer, chunks: Chunks, evaluations: list[Evaluati
 def _draw_rate_distortion(axes: Any, evaluations: list[Evaluation]) -> None:
     for e in evaluations:
         tokens = e.prefixes if len(e.prefixes) > 1 else (e.tokens,)
-        axes.plot([e.bits * k / e.tokens for k in tokens], e.mse, marker="o", label=e.kind)
+        axes.plot([e.bits * k / e.tokens for k in tokens], e.mse, marker="o", label=e.name)
     axes.set(
         xscale="log", yscale="log", title="rate and distortion", xlabel="bits per chunk", ylabel="MSE, model space"
     )
@@ -126,7 +142,7 @@ def _draw_rate_distortion(axes: Any, evaluations: list[Evaluation]) -> None:
 def _draw_codebook(axes: Any, evaluation: Evaluation) -> None:
     positions = range(1, len(evaluation.perplexity) + 1)
     axes.bar(positions, evaluation.perplexity)
-    axes.set(title=f"{evaluation.kind}: perplexity of each token", xlabel="token", ylabel="perplexity")
+    axes.set(title=f"{evaluation.name}: perplexity of each token", xlabel="token", ylabel="perplexity")
 
 
 def _draw_refinement(axes: list[Any], tokenizer: ActionTokenizer, chunks: Chunks) -> None:

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from oat.errors import InvalidOption
-from oat.nn.transformer import DecoderBlock, EncoderBlock, Width, sinusoidal_positions
+from oat.nn.transformer import DecoderBlock, EncoderBlock, Width, make_norm, sinusoidal_positions
 
 Memory = Float[Tensor, "batch tokens width"]
 Chunk = Float[Tensor, "batch time dim"]
@@ -68,7 +68,7 @@ class SinglePassDecoder(Decoder):
         self.config = config
         self.register_buffer("queries", sinusoidal_positions(horizon, width.dim), persistent=False)
         self.blocks = nn.ModuleList(DecoderBlock(width) for _ in range(config.layers))
-        self.norm, self.head = nn.RMSNorm(width.dim), _zero_linear(width.dim, dim)
+        self.norm, self.head = make_norm(width.dim), _zero_linear(width.dim, dim)
 
     def errors(
         self, memory: Memory, target: Chunk, valid: Bool[Tensor, "batch time"], generator: torch.Generator
@@ -77,7 +77,7 @@ class SinglePassDecoder(Decoder):
 
     def generate(self, memory: Memory, steps: int, noise: Chunk | None = None) -> Float[Tensor, "batch steps dim"]:
         computed = steps if self.config.causal else len(self.queries)
-        x = self.queries[:computed].to(memory.dtype).expand(len(memory), -1, -1)
+        x = self.queries[:computed].to(memory.dtype)[None]
         for block in self.blocks:
             x = block(x, memory, self.config.causal)
         return self.head(self.norm(x))[:, :steps]
@@ -99,7 +99,7 @@ class FlowDecoder(Decoder):
         self.from_action = nn.Linear(dim, width.dim)
         self.from_time = nn.Sequential(nn.Linear(width.dim, width.dim), nn.SiLU(), nn.Linear(width.dim, width.dim))
         self.blocks = nn.ModuleList(EncoderBlock(width) for _ in range(config.layers))
-        self.norm, self.head = nn.RMSNorm(width.dim), _zero_linear(width.dim, dim)
+        self.norm, self.head = make_norm(width.dim), _zero_linear(width.dim, dim)
         self.register_buffer("positions", sinusoidal_positions(horizon, width.dim), persistent=False)
         self.register_buffer("fixed_noise", torch.randn(horizon, dim, generator=torch.Generator().manual_seed(0)))
 

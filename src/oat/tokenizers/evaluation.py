@@ -28,6 +28,9 @@ class Chunks:
     def __len__(self) -> int:
         return len(self.actions)
 
+    def encode(self, tokenizer: ActionTokenizer) -> Tokens:
+        return tokenizer.encode(self.actions, self.valid, self.state)
+
 
 def draw_chunks(windows: Windows, tokenizer: ActionTokenizer, most: int | None = None) -> Chunks:
     """All windows, or `most` of them in a fixed random order."""
@@ -72,7 +75,7 @@ def model_errors(
 @torch.no_grad()
 def distortions(tokenizer: ActionTokenizer, chunks: Chunks) -> Float[Tensor, "chunks prefixes"]:
     """Mean squared error of every chunk for every decodable prefix, in model space."""
-    tokens = tokenizer.encode(chunks.actions, chunks.valid, chunks.state)
+    tokens = chunks.encode(tokenizer)
     return model_errors(tokenizer, decode_prefixes(tokenizer, tokens, chunks), chunks)
 
 
@@ -102,6 +105,7 @@ def codebook_use(tokens: Tokens, vocab_size: int) -> list[CodebookUse]:
 class Evaluation:
     """A tokenizer on held-out chunks."""
 
+    name: str
     kind: str
     chunks: int
     tokens: float
@@ -126,20 +130,30 @@ class Evaluation:
 
 
 @torch.no_grad()
-def evaluate(tokenizer: ActionTokenizer, chunks: Chunks, limits: tuple[float, ...] = ()) -> Evaluation:
-    """Everything `oat inspect` shows of a tokenizer."""
+def evaluate(
+    tokenizer: ActionTokenizer,
+    chunks: Chunks,
+    limits: tuple[float, ...] = (),
+    everything: Chunks | None = None,
+    name: str = "",
+) -> Evaluation:
+    """Everything `oat inspect` shows of a tokenizer; use of the codebook is measured over `everything`, if given."""
     begin = time.perf_counter()
-    tokens = tokenizer.encode(chunks.actions, chunks.valid, chunks.state)
+    tokens = chunks.encode(tokenizer)
     encoded = time.perf_counter()
     decoded = decode_prefixes(tokenizer, tokens, chunks)
     seconds = (time.perf_counter() - encoded) / decoded.shape[1]
     errors, fixed = model_errors(tokenizer, decoded, chunks), bool((tokens.lengths == tokenizer.max_tokens).all())
-    uses = codebook_use(tokens, tokenizer.vocab_size) if fixed and tokenizer.max_tokens <= 64 else []
+    uses = []
+    if fixed and tokenizer.max_tokens <= 64:
+        seen = tokens if everything is None else everything.encode(tokenizer)
+        uses = codebook_use(seen, tokenizer.vocab_size)
     mean_length = float(tokens.lengths.double().mean())
     squares = (decoded - chunks.actions[:, None]).square() * chunks.valid[:, None, :, None]
     rmse = (squares.sum((0, 2)) / chunks.valid.sum()).sqrt()
     worst = MaxError(0.0).measure(decoded, chunks.actions[:, None], chunks.valid[:, None])
     return Evaluation(
+        name=name or tokenizer.kind,
         kind=tokenizer.kind,
         chunks=len(chunks),
         tokens=mean_length,

@@ -4,28 +4,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from oat.checkpoint import CONFIG_FILE, load_checkpoint
+from oat.data import transforms
 from oat.data.chunks import Batch, WindowConfig, Windows, split_episodes
 from oat.data.episodes import Episodes, open_dataset
 from oat.data.normalize import Normalizer, action_statistics
+from oat.data.transforms import ActionTransform
 from oat.errors import unknown_name
 from oat.nn.transformer import Width
 from oat.tokenizers import TOKENIZERS
-from oat.tokenizers.autoencoder import AutoencoderConfig, AutoencoderTokenizer, Keep, ObjectiveConfig
+from oat.tokenizers.autoencoder import AutoencoderConfig, AutoencoderTokenizer, ObjectiveConfig
 from oat.tokenizers.decoder import DecoderConfig
 from oat.tokenizers.evaluation import Chunks, distortions, draw_chunks, prefix_lengths
 from oat.tokenizers.fast import FASTTokenizer
 from oat.tokenizers.oat import OATConfig
 from oat.tokenizers.quest import DOWNSAMPLING, QueSTConfig
 from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer
-from oat.training.config import FitConfig, TrainConfig
+from oat.training.config import FitConfig, TokenizerOptions, TrainConfig, override
 from oat.training.loop import train
 
 _VALIDATION_CHUNKS = 1024
+_MERGE_CHUNKS = 200_000  # what BPE learns from more is negligible, and it reads them all
 
 
 @dataclass(frozen=True)
@@ -59,9 +61,10 @@ PRESETS: dict[str, Preset] = {
 }
 
 
-def split_windows(episodes: Episodes, action_horizon: int, validation: float, seed: int) -> tuple[Windows, Windows]:
-    """Training and held-out windows."""
-    window = WindowConfig(action_horizon, 1)
+def split_windows(episodes: Episodes, space: ActionSpace, validation: float, seed: int) -> tuple[Windows, Windows]:
+    """Training and held-out windows, with the state where the space's transform refers to it."""
+    key = space.transform.state_key
+    window = WindowConfig(space.action_horizon, 1, () if key is None else (key,))
     train_ids, held_out = split_episodes(episodes, validation, seed)
     return Windows(episodes.select(train_ids), window), Windows(episodes.select(held_out), window)
 
@@ -69,22 +72,44 @@ def split_windows(episodes: Episodes, action_horizon: int, validation: float, se
 def fit_analytic(tokenizer: ActionTokenizer, windows: Windows) -> None:
     """What Bin and FAST need beside the statistics."""
     if isinstance(tokenizer, FASTTokenizer):
-        tokenizer.fit(tokenizer.to_model_space(torch.from_numpy(windows[np.arange(len(windows))].actions)))
+        chunks = draw_chunks(windows, tokenizer, _MERGE_CHUNKS)
+        tokenizer.fit(tokenizer.to_model_space(chunks.actions, chunks.state))
 
 
-def make_tokenizer(kind: str, space: ActionSpace, preset: str, keep: Keep = "uniform") -> ActionTokenizer:
+def make_tokenizer(
+    kind: str, space: ActionSpace, preset: str, options: TokenizerOptions | None = None
+) -> ActionTokenizer:
     """An untrained tokenizer of a kind and size."""
     if kind not in TOKENIZERS:
         raise unknown_name("tokenizer", kind, TOKENIZERS)
-    model = PRESETS[preset].model
+    options = options or TokenizerOptions()
+    model = _with_options(PRESETS[preset].model, options)
     fields = {name: getattr(model, name) for name in model.__dataclass_fields__}
     if kind == "quest":
         fields |= {"latent_horizon": space.action_horizon // DOWNSAMPLING, "objective": ObjectiveConfig(keep="full")}
         return TOKENIZERS[kind](space, QueSTConfig(**fields))  # type: ignore[call-arg]
     if kind == "oat":
-        fields["objective"] = replace(model.objective, keep=keep)
-        return TOKENIZERS[kind](space, OATConfig(**fields))  # type: ignore[call-arg]
+        config = override(OATConfig(**fields), register_attention=options.register_attention)
+        return TOKENIZERS[kind](space, config)  # type: ignore[call-arg]
     return TOKENIZERS[kind](space)
+
+
+def _with_options(model: AutoencoderConfig, options: TokenizerOptions) -> AutoencoderConfig:
+    objective = override(model.objective, keep=options.keep, prefixes=options.prefixes, balance=options.balance)
+    if options.keep == "full":  # all prefixes of a chunk would be the same
+        objective = replace(objective, prefixes=1, balance=0.0)
+    return override(
+        model,
+        latent_horizon=options.latent_horizon,
+        levels=options.levels,
+        grid=options.grid,
+        width=override(model.width, dim=options.dim),
+        encoder_layers=options.encoder_layers,
+        decoder=override(
+            model.decoder, kind=options.decoder, layers=options.decoder_layers, causal=options.causal_decoder
+        ),
+        objective=objective,
+    )
 
 
 @dataclass
@@ -96,7 +121,9 @@ class TokenizerTraining:
 
     def loss(self, module: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Mapping[str, Tensor]]:
         device = self.module.normalizer.center.device
-        actions = self.module.to_model_space(torch.from_numpy(batch.actions).to(device))
+        key = self.module.space.transform.state_key
+        state = None if key is None else torch.from_numpy(batch.observations[key][:, -1]).to(device)
+        actions = self.module.to_model_space(torch.from_numpy(batch.actions).to(device), state)
         step = module(actions, torch.from_numpy(batch.valid_mask).to(device), generator)
         return step.loss, {"mse": step.errors.mean()}
 
@@ -119,18 +146,24 @@ def load_tokenizer(path: Path) -> ActionTokenizer:
     return TOKENIZERS[described["kind"]].load(folder)
 
 
+def action_space(episodes: Episodes, action_horizon: int, transform: ActionTransform) -> ActionSpace:
+    """The chunks of a data set."""
+    key = transform.state_key
+    state_dim = episodes.observation(key).shape[1] if key is not None and key in episodes.observations else None
+    return ActionSpace(action_horizon, episodes.action_dim, transform, state_dim)
+
+
 def fit_tokenizer(config: FitConfig) -> None:
     """Fit and save; learned tokenizers leave a run directory, the others a checkpoint."""
     episodes = open_dataset(config.data)
-    windows, held_out = split_windows(episodes, config.action_horizon, config.validation, config.seed)
+    space = action_space(episodes, config.action_horizon, transforms.parse(config.transform))
+    windows, held_out = split_windows(episodes, space, config.validation, config.seed)
     torch.manual_seed(config.seed)
-    space = ActionSpace(config.action_horizon, episodes.action_dim)
-    tokenizer = make_tokenizer(config.tokenizer, space, config.preset)
+    tokenizer = make_tokenizer(config.tokenizer, space, config.preset, config.model)
     tokenizer.normalizer = Normalizer.from_statistics(action_statistics(windows, space.transform), config.normalization)
     tokenizer.fitted_to = {"data": str(config.data), "validation": config.validation, "seed": config.seed}
     if isinstance(tokenizer, AutoencoderTokenizer):
-        recipe = replace(PRESETS[config.preset].training, seed=config.seed)
-        recipe = replace(recipe, steps=config.steps) if config.steps else recipe
+        recipe = config.recipe.apply(replace(PRESETS[config.preset].training, seed=config.seed))
         task = TokenizerTraining(tokenizer, draw_chunks(held_out, tokenizer, _VALIDATION_CHUNKS))
         train(task, windows, recipe, config.out, config.resume)
         return

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from oat.nn.transformer import EncoderBlock, sinusoidal_positions
+from oat.nn.transformer import EncoderBlock, make_norm, sinusoidal_positions
 from oat.tokenizers.autoencoder import AutoencoderConfig, AutoencoderTokenizer
 from oat.tokenizers.tokenizer import ActionSpace
 
@@ -43,7 +43,7 @@ class RegisterEncoder(nn.Module):
         self.from_action = nn.Linear(space.model_dim, width)
         self.registers = nn.Parameter(torch.randn(config.latent_horizon, width) * 0.02)
         self.blocks = nn.ModuleList(EncoderBlock(config.width) for _ in range(config.encoder_layers))
-        self.norm = nn.RMSNorm(width)
+        self.norm = make_norm(width)
         self.to_latent = nn.Linear(width, len(config.levels))
         mask = attention_mask(space.action_horizon, config.latent_horizon, config.register_attention)
         self.register_buffer("mask", mask, persistent=False)

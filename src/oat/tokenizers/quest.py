@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from oat.errors import InvalidOption
-from oat.nn.transformer import EncoderBlock, sinusoidal_positions
+from oat.nn.transformer import EncoderBlock, make_norm, sinusoidal_positions
 from oat.tokenizers.autoencoder import AutoencoderConfig, AutoencoderTokenizer
 from oat.tokenizers.tokenizer import ActionSpace
 
@@ -39,7 +39,7 @@ class ConvolutionalEncoder(nn.Module):
             ]
         )
         self.blocks = nn.ModuleList(EncoderBlock(config.width) for _ in range(config.encoder_layers))
-        self.norm = nn.RMSNorm(width)
+        self.norm = make_norm(width)
         self.to_latent = nn.Linear(width, len(config.levels))
         self.register_buffer("positions", sinusoidal_positions(config.latent_horizon, width), persistent=False)
 

@@ -1,9 +1,9 @@
 """How a model is trained; importing it costs nothing, so that the command line can show its help at once."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from oat.errors import InvalidOption
 
@@ -38,6 +38,8 @@ class TrainConfig:
     """Determines initial weights, data order and every random draw."""
     validate_every: int = 500
     """Steps between validations and checkpoints."""
+    wandb: str | None = None
+    """A Weights & Biases project to log to as well."""
 
     def __post_init__(self) -> None:
         if min(self.steps, self.batch_size, self.validate_every) < 1 or self.learning_rate <= 0:
@@ -57,6 +59,69 @@ class TrainConfig:
         return min(self.ema_decay, (1 + updates) / (10 + updates))
 
 
+Value = TypeVar("Value")
+
+
+def override(value: Value, **changes: Any) -> Value:
+    """A copy of a frozen value with those fields changed that are not None."""
+    return replace(value, **{name: change for name, change in changes.items() if change is not None})  # type: ignore[type-var]
+
+
+@dataclass(frozen=True)
+class RecipeOptions:
+    """Departures from the preset's recipe; None keeps its value."""
+
+    steps: int | None = None
+    """Optimiser steps."""
+    batch_size: int | None = None
+    """Chunks per step, over all processes together."""
+    learning_rate: float | None = None
+    """Peak learning rate."""
+    schedule: Literal["cosine", "constant"] | None = None
+    """After the warm-up: down to a hundredth along a cosine, or constant."""
+    precision: Literal["no", "bf16"] | None = None
+    """Automatic mixed precision."""
+    compile: bool | None = None
+    """Whether to use torch.compile."""
+    validate_every: int | None = None
+    """Steps between validations and checkpoints."""
+    wandb: str | None = None
+    """A Weights & Biases project to log to as well."""
+
+    def apply(self, recipe: TrainConfig) -> TrainConfig:
+        return override(recipe, **{field.name: getattr(self, field.name) for field in fields(self)})
+
+
+@dataclass(frozen=True)
+class TokenizerOptions:
+    """Departures from the preset's learned tokenizer; None keeps its value."""
+
+    latent_horizon: int | None = None
+    """H_l: tokens per chunk (OAT)."""
+    levels: tuple[int, ...] | None = None
+    """FSQ levels; their product is the vocabulary."""
+    grid: Literal["tanh", "symmetric"] | None = None
+    """How FSQ squashes and rounds."""
+    dim: int | None = None
+    """Model dimension, a multiple of the head dimension."""
+    encoder_layers: int | None = None
+    """Transformer blocks in the encoder."""
+    decoder_layers: int | None = None
+    """Transformer blocks in the decoder."""
+    decoder: Literal["single_pass", "flow"] | None = None
+    """One pass trained on the reconstruction error, or a rectified flow from noise."""
+    causal_decoder: bool | None = None
+    """Single pass: whether step t sees only steps up to t, so that the first n steps cost only n steps' work."""
+    keep: Literal["uniform", "powers_of_two", "full"] | None = None
+    """OAT: distribution of the prefix lengths; full is OAT×, without ordering."""
+    prefixes: int | None = None
+    """OAT: prefixes decoded for every encoded chunk."""
+    balance: float | None = None
+    """OAT: a prefix of length K weighs D_K to the power of minus this, with D_K its running error."""
+    register_attention: Literal["causal", "full"] | None = None
+    """OAT: whether register i sees registers j ≤ i only, or all of them."""
+
+
 @dataclass(frozen=True)
 class FitConfig:
     """What to fit, to what, and how."""
@@ -73,11 +138,14 @@ class FitConfig:
     """H_a: actions per chunk."""
     normalization: Literal["min_max", "quantile", "mean_std"] = "min_max"
     """How actions are brought to model space."""
+    transform: str = "identity"
+    """Applied before normalisation: relative, delta, unwrap_angles or rotation_6d, or with options as JSON, such as
+    '{"kind": "relative", "dims": [0, 1, 2]}'."""
     validation: float = 0.1
     """Share of episodes held out."""
     seed: int = 0
     """Determines the split, the initial weights and the training."""
-    steps: int | None = None
-    """Training steps, if not the preset's."""
     resume: bool = False
     """Continue the run at OUT."""
+    model: TokenizerOptions = field(default_factory=TokenizerOptions)
+    recipe: RecipeOptions = field(default_factory=RecipeOptions)

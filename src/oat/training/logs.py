@@ -1,14 +1,18 @@
-"""What a run reports: JSON lines for programs, TensorBoard for people."""
+"""What a run reports: JSON lines for programs, TensorBoard for people, Weights & Biases when asked."""
 
 import json
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+from oat.extras import import_extra
 
 
 class MetricLog:
     """`metrics.jsonl` and TensorBoard events in a run's directory; a resumed run drops what it will do again."""
 
-    def __init__(self, folder: Path, first_step: int) -> None:
+    def __init__(self, folder: Path, first_step: int, wandb_project: str | None = None) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         folder.mkdir(parents=True, exist_ok=True)
@@ -18,15 +22,29 @@ class MetricLog:
         path.write_text("".join(f"{line}\n" for line in kept))
         self._file = path.open("a", buffering=1)
         self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=first_step + 1 if first_step else None)
+        self._wandb = None if wandb_project is None else _start_wandb(folder, wandb_project)
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         self._file.write(json.dumps({"step": step, **values}) + "\n")
         for name, value in values.items():
             self._board.add_scalar(name, value, step)
+        if self._wandb is not None:
+            self._wandb.log(dict(values), step=step)
 
     def close(self) -> None:
+        if self._wandb is not None:
+            self._wandb.finish()
         self._file.close()
         self._board.close()
+
+
+def _start_wandb(folder: Path, project: str) -> Any:
+    """A run named after the folder; a resumed one goes on under the same id, which the folder remembers."""
+    wandb = import_extra("wandb", "wandb")
+    name = folder / "wandb_id.txt"
+    if not name.exists():
+        name.write_text(secrets.token_hex(4))
+    return wandb.init(project=project, name=folder.name, dir=str(folder), id=name.read_text(), resume="allow")
 
 
 def _step_of(line: str) -> float:

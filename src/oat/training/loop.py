@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -108,7 +109,7 @@ class _Run:
 
     def fit(self, batches: Iterator[Batch]) -> None:
         config, begin, first = self.config, time.perf_counter(), self.progress.step
-        log = MetricLog(self.out, first) if self.is_main else None
+        log = MetricLog(self.out, first, config.wandb) if self.is_main else None
         with progress_bar("training", config.steps, first, quiet=not self.is_main) as bar:
             while self.progress.step < config.steps:
                 loss, details = self._step(next(batches))
@@ -176,5 +177,5 @@ class _Run:
             self.accelerator.unwrap_model(self.model).load_state_dict(state["model"])
             self.optimizer.load_state_dict(state["optimizer"])
             self.average.load_state_dict(state["average"])
-        except (OSError, KeyError, RuntimeError, ValueError) as error:
+        except (OSError, EOFError, KeyError, RuntimeError, ValueError, UnpicklingError) as error:
             raise CheckpointError(f"{file}: cannot resume from it ({error})") from error

@@ -1,0 +1,109 @@
+"""Which objective trains OAT best: the same computing time for each, held-out error of every prefix.
+
+OMP_NUM_THREADS=1 python benchmarks/objectives.py DATA [--minutes 6] [--only uniform inverse]
+
+DATA is `oat collect metaworld --tasks box-close coffee-pull disassemble stick-pull --episodes 50 --seed 0 --out DATA`.
+Each objective trains the cpu preset on one thread for the same processor time; finished ones are not run again, so that
+several processes can share the work and the last call prints the whole table.
+"""
+
+import json
+import math
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import tyro
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from oat.tokenizers.fitting import fit_tokenizer
+from oat.training.config import FitConfig, RecipeOptions, TokenizerOptions
+
+OBJECTIVES: dict[str, TokenizerOptions] = {
+    "uniform": TokenizerOptions(keep="uniform", prefixes=1, balance=0.0),
+    "1/D": TokenizerOptions(keep="uniform", prefixes=1, balance=1.0),
+    "1/√D": TokenizerOptions(keep="uniform", prefixes=1, balance=0.5),
+    "2 prefixes": TokenizerOptions(keep="uniform", prefixes=2, balance=0.0),
+    "4 prefixes": TokenizerOptions(keep="uniform", prefixes=4, balance=0.0),
+    "2 prefixes, 1/√D": TokenizerOptions(keep="uniform", prefixes=2, balance=0.5),
+    "4 prefixes, 1/√D": TokenizerOptions(keep="uniform", prefixes=4, balance=0.5),
+    "2 prefixes, 1/D": TokenizerOptions(keep="uniform", prefixes=2, balance=1.0),
+}
+_TIMED = (20, 60)
+_NO_WORSE = 1.02
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an objective led to."""
+
+    steps: int
+    seconds: float
+    mse: list[float]
+    """Held-out error of the prefixes 1 … H_l, in model space."""
+
+    @property
+    def score(self) -> float:
+        return sum(map(math.log, self.mse)) / len(self.mse)
+
+
+def main(
+    data: tyro.conf.Positional[Path],
+    minutes: float = 6.0,
+    only: tuple[str, ...] = tuple(OBJECTIVES),
+    out: Path = Path("results/objectives"),
+) -> None:
+    """Train with every objective and compare.
+
+    Args:
+        data: The demonstrations.
+        minutes: Processor time for each objective.
+        only: The objectives to train now.
+        out: Where each objective's outcome is kept as JSON.
+    """
+    torch.set_num_threads(1)
+    out.mkdir(parents=True, exist_ok=True)
+    for number, name in enumerate(OBJECTIVES):
+        record = out / f"{number}.json"
+        if name in only and not record.exists():
+            record.write_text(json.dumps({"objective": name, **vars(run(OBJECTIVES[name], data, minutes))}) + "\n")
+    records = [json.loads(file.read_text()) for file in sorted(out.glob("*.json"))]
+    outcomes = {record.pop("objective"): Outcome(**record) for record in records}
+    Console(width=140).print(make_table(outcomes))
+
+
+def run(model: TokenizerOptions, data: Path, minutes: float) -> Outcome:
+    """Train with one objective for a given processor time."""
+    with tempfile.TemporaryDirectory() as folder:
+        short, longer = (train(model, data, steps, Path(folder) / str(steps)) for steps in _TIMED)
+        per_step = (longer.seconds - short.seconds) / (_TIMED[1] - _TIMED[0])
+        return train(model, data, math.floor(minutes * 60 / per_step), Path(folder) / "run")
+
+
+def train(model: TokenizerOptions, data: Path, steps: int, out: Path) -> Outcome:
+    begin = time.process_time()
+    fit_tokenizer(FitConfig(data, out, model=model, recipe=RecipeOptions(steps=steps, validate_every=steps)))
+    seconds = time.process_time() - begin
+    last = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
+    errors = [value for name, value in last.items() if name.startswith("validation/mse_")]
+    return Outcome(steps, seconds, errors)
+
+
+def make_table(outcomes: dict[str, Outcome]) -> Table:
+    """One row per objective; those that make some prefix more than 2 % worse than plain uniform are marked."""
+    table = Table("objective", "steps", "seconds", *(f"D_{k}" for k in range(1, 9)), "mean ln D", box=box.MARKDOWN)
+    base = outcomes.get("uniform")
+    for name, outcome in sorted(outcomes.items(), key=lambda item: item[1].score):
+        worse = base is not None and any(a > _NO_WORSE * b for a, b in zip(outcome.mse, base.mse, strict=True))
+        errors = (f"{error:.4f}" for error in outcome.mse)
+        mark = " (a prefix is worse than uniform's)" if worse else ""
+        table.add_row(name + mark, str(outcome.steps), f"{outcome.seconds:.0f}", *errors, f"{outcome.score:.3f}")
+    return table
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
