@@ -2,7 +2,7 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := formats,metaworld,report,wandb,dev
+EXTRAS := formats,metaworld,report,hf,wandb,dev
 export MPLBACKEND := Agg
 
 .PHONY: help setup demo test lint unit bench clean

@@ -1,14 +1,21 @@
 """Which objective trains OAT best: the same computing time for each, held-out error of every prefix.
 
-OMP_NUM_THREADS=1 python benchmarks/objectives.py DATA [--minutes 6] [--only uniform inverse]
+OMP_NUM_THREADS=1 python benchmarks/objectives.py DATA [--minutes 4] [--only uniform 1/D]
 
 DATA is `oat collect metaworld --tasks box-close coffee-pull disassemble stick-pull --episodes 50 --seed 0 --out DATA`.
-Each objective trains the cpu preset on one thread for the same processor time; finished ones are not run again, so that
-several processes can share the work and the last call prints the whole table.
+Each objective trains the cpu preset on one thread for the same processor time: the steps that fit into it come from
+timing one step of each in turn, many times. Finished objectives are not run again, so that several processes can share
+the work; the last call prints the whole table.
 """
+
+import sys
+
+if not __package__:
+    sys.path.pop(0)  # run as a script, tokenizers.py beside it would stand for the library of that name
 
 import json
 import math
+import statistics
 import tempfile
 import time
 from dataclasses import dataclass
@@ -20,7 +27,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from oat.tokenizers.fitting import fit_tokenizer
+from oat.tokenizers.fitting import fit_tokenizer, make_tokenizer
+from oat.tokenizers.tokenizer import ActionSpace
 from oat.training.config import FitConfig, RecipeOptions, TokenizerOptions
 
 OBJECTIVES: dict[str, TokenizerOptions] = {
@@ -33,7 +41,7 @@ OBJECTIVES: dict[str, TokenizerOptions] = {
     "4 prefixes, 1/√D": TokenizerOptions(keep="uniform", prefixes=4, balance=0.5),
     "2 prefixes, 1/D": TokenizerOptions(keep="uniform", prefixes=2, balance=1.0),
 }
-_TIMED = (20, 60)
+_ROUNDS = 25
 _NO_WORSE = 1.02
 
 
@@ -53,7 +61,7 @@ class Outcome:
 
 def main(
     data: tyro.conf.Positional[Path],
-    minutes: float = 6.0,
+    minutes: float = 4.0,
     only: tuple[str, ...] = tuple(OBJECTIVES),
     out: Path = Path("results/objectives"),
 ) -> None:
@@ -67,30 +75,42 @@ def main(
     """
     torch.set_num_threads(1)
     out.mkdir(parents=True, exist_ok=True)
+    steps = count_steps(minutes, out / "steps.json")
     for number, name in enumerate(OBJECTIVES):
-        record = out / f"{number}.json"
+        record = out / f"objective-{number}.json"
         if name in only and not record.exists():
-            record.write_text(json.dumps({"objective": name, **vars(run(OBJECTIVES[name], data, minutes))}) + "\n")
-    records = [json.loads(file.read_text()) for file in sorted(out.glob("*.json"))]
+            outcome = train(OBJECTIVES[name], data, steps[name])
+            record.write_text(json.dumps({"objective": name, **vars(outcome)}) + "\n")
+    records = [json.loads(file.read_text()) for file in sorted(out.glob("objective-*.json"))]
     outcomes = {record.pop("objective"): Outcome(**record) for record in records}
     Console(width=140).print(make_table(outcomes))
 
 
-def run(model: TokenizerOptions, data: Path, minutes: float) -> Outcome:
-    """Train with one objective for a given processor time."""
+def count_steps(minutes: float, record: Path) -> dict[str, int]:
+    """How many steps of each objective take the given processor time."""
+    if not record.exists():
+        seconds: dict[str, list[float]] = {name: [] for name in OBJECTIVES}
+        chunks, valid = torch.randn(64, 32, 4), torch.ones(64, 32, dtype=torch.bool)
+        models = {
+            name: make_tokenizer("oat", ActionSpace(32, 4), "cpu", options) for name, options in OBJECTIVES.items()
+        }
+        for round_number in range(_ROUNDS):
+            for name, model in models.items():
+                begin = time.process_time()
+                torch.autograd.backward(model(chunks, valid, torch.Generator().manual_seed(round_number)).loss)
+                seconds[name].append(time.process_time() - begin)
+        steps = {name: math.floor(minutes * 60 / statistics.median(taken)) for name, taken in seconds.items()}
+        record.write_text(json.dumps({"minutes": minutes, **steps}) + "\n")
+    return dict(json.loads(record.read_text()))
+
+
+def train(model: TokenizerOptions, data: Path, steps: int) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
-        short, longer = (train(model, data, steps, Path(folder) / str(steps)) for steps in _TIMED)
-        per_step = (longer.seconds - short.seconds) / (_TIMED[1] - _TIMED[0])
-        return train(model, data, math.floor(minutes * 60 / per_step), Path(folder) / "run")
-
-
-def train(model: TokenizerOptions, data: Path, steps: int, out: Path) -> Outcome:
-    begin = time.process_time()
-    fit_tokenizer(FitConfig(data, out, model=model, recipe=RecipeOptions(steps=steps, validate_every=steps)))
-    seconds = time.process_time() - begin
-    last = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
+        out, begin = Path(folder) / "run", time.process_time()
+        fit_tokenizer(FitConfig(data, out, model=model, recipe=RecipeOptions(steps=steps, validate_every=steps)))
+        last = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
     errors = [value for name, value in last.items() if name.startswith("validation/mse_")]
-    return Outcome(steps, seconds, errors)
+    return Outcome(steps, time.process_time() - begin, errors)
 
 
 def make_table(outcomes: dict[str, Outcome]) -> Table:

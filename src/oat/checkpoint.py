@@ -6,7 +6,6 @@ No pickle. config.json holds the SHA-256 of the weights, so that a damaged or ex
 import dataclasses
 import hashlib
 import json
-import types
 import typing
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -88,10 +87,15 @@ def config_from_json(kind: type[Config], values: dict[str, Any]) -> Config:
 def _value(hint: Any, value: Any) -> Any:
     if hint is ActionTransform:
         return from_config(value)
+    if isinstance(value, dict):  # perhaps an optional dataclass
+        hint = next((kind for kind in typing.get_args(hint) if dataclasses.is_dataclass(kind)), hint)
     if dataclasses.is_dataclass(hint):
         return config_from_json(typing.cast(type, hint), value)
-    if typing.get_origin(hint) in (typing.Union, types.UnionType) or not isinstance(value, list):
+    if not isinstance(value, list):
         return value
+    inner = typing.get_args(hint) if typing.get_origin(hint) is tuple else ()
+    if len(inner) == 2 and inner[1] is Ellipsis:
+        return tuple(_value(inner[0], item) for item in value)
     return tuple(value)
 
 

@@ -14,7 +14,7 @@ from rich.markup import escape
 from oat.data.episodes import CameraStorage, WhenExists
 from oat.errors import OatError
 from oat.sims.config import CollectConfig
-from oat.training.config import FitConfig
+from oat.training.config import FitConfig, TrainPolicyConfig
 
 _DESCRIPTION = """Ordered action tokenization: robot action chunks to a few ordered tokens and back.
 
@@ -101,7 +101,18 @@ def fit(config: tyro.conf.OmitArgPrefixes[FitConfig]) -> None:
     fit_tokenizer(config)
 
 
-VERBS: dict[str, Any] = {"collect": collect, "inspect": inspect, "convert": convert, "fit": fit}
+def train(config: tyro.conf.OmitArgPrefixes[TrainPolicyConfig]) -> None:
+    """Train a policy on demonstrations: autoregressive over a tokenizer's tokens, or diffusion.
+
+    OUT/best is the checkpoint to use; it contains the tokenizer and can be moved anywhere. The same command with
+    --resume continues an interrupted run.
+    """
+    from oat.policies.training import train_policy
+
+    train_policy(config)
+
+
+VERBS: dict[str, Any] = {"collect": collect, "inspect": inspect, "convert": convert, "fit": fit, "train": train}
 
 
 def _interrupt_once(number: int, frame: FrameType | None) -> None:

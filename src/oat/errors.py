@@ -58,6 +58,10 @@ class UndecodableTokens(InvalidTokens):
     """Valid token ids that do not decode to a chunk, which only tokenizers that are not total know."""
 
 
+class InvalidObservation(OatError):
+    """An observation given to a policy lacks a key, or has the wrong shape, type or values."""
+
+
 class CheckpointError(OatError):
     """A checkpoint is missing, damaged, or of another kind or version."""
 

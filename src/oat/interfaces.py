@@ -14,6 +14,19 @@ from oat.errors import InvalidOption
 
 
 @dataclass(frozen=True)
+class Observation:
+    """What policies see of several robots at once: each row its last H_o frames and its task."""
+
+    values: Mapping[str, np.ndarray]
+    """For each key (batch, H_o, …): float vectors, uint8 images (batch, H_o, height, width, 3)."""
+    tasks: tuple[str, ...]
+    """One string per row."""
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+
+@dataclass(frozen=True)
 class Demonstration:
     """One attempt of an expert: observation t is what it saw before it took action t."""
 

@@ -46,6 +46,8 @@ class Batch:
     observations: Mapping[str, np.ndarray]
     """For each key (batch, obs_horizon, …)."""
     task_ids: Int64[np.ndarray, " batch"]
+    windows: Int64[np.ndarray, " batch"]
+    """Each example's number in its source."""
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -114,6 +116,7 @@ class Windows:
             remaining[:, None] > self._ahead,
             observations,
             self.episodes.task_ids[episode],
+            windows,
         )
 
     def _actions(
@@ -192,6 +195,7 @@ class Mixture:
             np.concatenate([part.valid_mask for part in parts])[back],
             {key: np.concatenate([part.observations[key] for part in parts])[back] for key in parts[0].observations},
             np.concatenate([part.task_ids for part in parts])[back],
+            windows,
         )
 
     def _assign(self, positions: Int64[np.ndarray, " n"]) -> tuple[np.ndarray, np.ndarray]:
@@ -215,7 +219,14 @@ class Mixture:
 def stream(
     source: Source, batch_size: int, seed: int, start: int = 0, rank: int = 0, world_size: int = 1
 ) -> Iterator[Batch]:
-    """Endless shuffled batches, beginning with batch number `start`; process `rank` gets its share of each.
+    """Endless shuffled batches, beginning with batch number `start`; process `rank` gets its share of each."""
+    return (source[windows] for windows in window_stream(source, batch_size, seed, start, rank, world_size))
+
+
+def window_stream(
+    source: Source, batch_size: int, seed: int, start: int = 0, rank: int = 0, world_size: int = 1
+) -> Iterator[Int64[np.ndarray, " share"]]:
+    """The windows of each batch of `stream`.
 
     Batch b of the whole job covers positions b·B … (b+1)·B - 1, so neither a restart nor the number of processes
     changes what is seen.
@@ -224,13 +235,17 @@ def stream(
         raise InvalidOption(f"a batch of {batch_size} cannot be shared by {world_size} processes")
     if not 0 <= rank < world_size or start < 0:
         raise InvalidOption(f"rank must be in 0…{world_size - 1} and start ≥ 0, got {rank} and {start}")
-    share = batch_size // world_size
+    return _window_blocks(source, batch_size, seed, start, rank, batch_size // world_size)
+
+
+def _window_blocks(
+    source: Source, batch_size: int, seed: int, start: int, rank: int, share: int
+) -> Iterator[Int64[np.ndarray, " share"]]:
     steps = max(1, _STREAM_BLOCK // share)
     while True:
         firsts = np.arange(start, start + steps) * batch_size + rank * share
         positions = firsts[:, None] + np.arange(share)
-        windows = source.shuffle(positions.reshape(-1), seed).reshape(steps, share)
-        yield from (source[row] for row in windows)
+        yield from source.shuffle(positions.reshape(-1), seed).reshape(steps, share)
         start += steps
 
 

@@ -1,10 +1,11 @@
 """Transformer blocks: pre-norm attention with normalised queries and keys, gated or plain feed-forward layers."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
-from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -44,6 +45,26 @@ def make_norm(dim: int) -> nn.LayerNorm:
     return nn.LayerNorm(dim, bias=False)
 
 
+KeysValues = tuple[Float[Tensor, "batch heads k head_dim"], Float[Tensor, "batch heads k head_dim"]]
+
+
+class KeyValueCache:
+    """Keys and values of the positions so far, in memory that is allocated once for all of them."""
+
+    def __init__(self, batch: int, length: int, width: Width, like: Tensor) -> None:
+        shape = (2, batch, width.heads, length, width.head_dim)
+        self._memory = torch.empty(shape, dtype=like.dtype, device=like.device)
+        self.length = 0
+
+    def append(self, new: KeysValues) -> KeysValues:
+        """Add positions; gives all so far."""
+        end = self.length + new[0].shape[2]
+        for memory, values in zip(self._memory, new, strict=True):
+            memory[:, :, self.length : end] = values
+        self.length = end
+        return self._memory[0, :, :, :end], self._memory[1, :, :, :end]
+
+
 class Attention(nn.Module):
     """Multi-head attention of `queries` to `memory`; queries and keys are normalised, which keeps logits bounded.
 
@@ -52,11 +73,32 @@ class Attention(nn.Module):
 
     def __init__(self, width: Width) -> None:
         super().__init__()
-        self.heads = width.heads
+        self.width = width
         self.query = nn.Linear(width.dim, width.dim, bias=False)
         self.key_value = nn.Linear(width.dim, 2 * width.dim, bias=False)
         self.out = nn.Linear(width.dim, width.dim, bias=False)
         self.query_norm, self.key_norm = make_norm(width.head_dim), make_norm(width.head_dim)
+
+    def keys_values(self, memory: Float[Tensor, "batch k dim"]) -> KeysValues:
+        """What queries are compared with and what they receive."""
+        batch, length, _ = memory.shape
+        pair = self.key_value(memory).view(batch, length, 2, self.width.heads, self.width.head_dim)
+        keys, values = pair.permute(2, 0, 3, 1, 4)
+        return self.key_norm(keys), values
+
+    def attend(
+        self,
+        queries: Float[Tensor, "#batch q dim"],
+        keys_values: KeysValues,
+        mask: Bool[Tensor, "#batch 1 #q k"] | None = None,
+        causal: bool = False,
+    ) -> Float[Tensor, "batch q dim"]:
+        """`mask` is True where a query may look."""
+        keys, values = keys_values
+        q = self.query(queries).view(*queries.shape[:2], self.width.heads, self.width.head_dim)
+        q = self.query_norm(q.transpose(1, 2)).expand(len(keys), -1, -1, -1)
+        mixed = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, is_causal=causal)
+        return self.out(mixed.transpose(1, 2).reshape(len(keys), queries.shape[1], self.width.dim))
 
     def forward(
         self,
@@ -65,12 +107,7 @@ class Attention(nn.Module):
         mask: Bool[Tensor, "#batch 1 #q k"] | None = None,
         causal: bool = False,
     ) -> Float[Tensor, "batch q dim"]:
-        """`mask` is True where a query may look."""
-        q = self.query_norm(rearrange(self.query(queries), "b t (h d) -> b h t d", h=self.heads))
-        key, v = rearrange(self.key_value(memory), "b t (two h d) -> two b h t d", two=2, h=self.heads)
-        q = q.expand(len(memory), -1, -1, -1)
-        mixed = F.scaled_dot_product_attention(q, self.key_norm(key), v, attn_mask=mask, is_causal=causal)
-        return self.out(rearrange(mixed, "b h t d -> b t (h d)"))
+        return self.attend(queries, self.keys_values(memory), mask, causal)
 
 
 class GatedFeedForward(nn.Module):
@@ -143,5 +180,57 @@ class DecoderBlock(nn.Module):
     ) -> Float[Tensor, "batch time dim"]:
         normed = self.self_norm(x)
         x = x + self.self_attention(normed, normed, causal=causal)
-        x = x + self.cross_attention(self.cross_norm(x), memory)
+        return self._read(x, self.cross_attention.keys_values(memory))
+
+    def step(
+        self, x: Float[Tensor, "batch 1 dim"], memory: KeysValues, past: KeyValueCache
+    ) -> Float[Tensor, "batch 1 dim"]:
+        """One position more of a causal sequence, whose earlier ones are in `past`."""
+        normed = self.self_norm(x)
+        x = x + self.self_attention.attend(normed, past.append(self.self_attention.keys_values(normed)))
+        return self._read(x, memory)
+
+    def _read(self, x: Float[Tensor, "#batch time dim"], memory: KeysValues) -> Float[Tensor, "batch time dim"]:
+        x = x + self.cross_attention.attend(self.cross_norm(x), memory)
         return x + self.feed_forward(self.feed_forward_norm(x))
+
+
+class Backbone(nn.Module):
+    """The policies' transformer: blocks over a sequence, with a memory of context tokens."""
+
+    def __init__(self, width: Width, layers: int) -> None:
+        super().__init__()
+        self.width = width
+        self.blocks = nn.ModuleList(DecoderBlock(width) for _ in range(layers))
+        self.norm = make_norm(width.dim)
+
+    @property
+    def layers(self) -> Sequence[DecoderBlock]:
+        return cast(Sequence[DecoderBlock], self.blocks)
+
+    def forward(
+        self, x: Float[Tensor, "batch time dim"], context: Float[Tensor, "batch tokens dim"], causal: bool
+    ) -> Float[Tensor, "batch time dim"]:
+        for block in self.blocks:
+            x = block(x, context, causal)
+        return self.norm(x)
+
+    def start(self, context: Float[Tensor, "batch tokens dim"], length: int) -> "Generation":
+        """Begin a causal sequence of at most `length` positions; the context is projected once."""
+        memories = [block.cross_attention.keys_values(context) for block in self.layers]
+        pasts = [KeyValueCache(len(context), length, self.width, context) for _ in self.layers]
+        return Generation(self, memories, pasts)
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A causal sequence in the making."""
+
+    backbone: Backbone
+    memories: list[KeysValues]
+    pasts: list[KeyValueCache]
+
+    def step(self, x: Float[Tensor, "batch 1 dim"]) -> Float[Tensor, "batch 1 dim"]:
+        for block, memory, past in zip(self.backbone.layers, self.memories, self.pasts, strict=True):
+            x = block.step(x, memory, past)
+        return self.backbone.norm(x)

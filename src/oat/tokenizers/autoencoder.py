@@ -1,6 +1,6 @@
 """Learned tokenizers: encode → FSQ → decode, and the losses that OAT and QueST share (paper, section IV-A)."""
 
-from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -17,8 +17,8 @@ from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer, Tokens
 
 Keep = Literal["uniform", "powers_of_two", "full"]
 
-_BLOCK = 1024  # chunks encoded at a time
-_BORDERLINE = 1e-3  # latents nearer than this to a rounding boundary, in levels, are decided in double precision
+_BLOCK = 64  # chunks encoded at a time
+_BORDERLINE = 1e-4  # latents nearer than this to a rounding boundary, in levels, are decided in double precision
 
 
 @dataclass(frozen=True)
@@ -94,40 +94,38 @@ class AutoencoderTokenizer(ActionTokenizer):
     def max_tokens(self) -> int:
         return self.config.latent_horizon
 
-    @abstractmethod
-    def latents(
-        self, actions: Float[Tensor, "batch time dim"], valid_mask: Bool[Tensor, "batch time"]
-    ) -> Float[Tensor, "batch tokens latent"]:
-        """What FSQ quantizes."""
-
     def encode_normalized(
         self, actions: Float[Tensor, "batch time dim"], valid_mask: Bool[Tensor, "batch time"]
     ) -> Tokens:
-        firsts = range(0, len(actions), _BLOCK)
-        ids = torch.cat([self._encode_block(actions[i : i + _BLOCK], valid_mask[i : i + _BLOCK]) for i in firsts])
-        return Tokens(ids, torch.full((len(ids),), ids.shape[1], device=ids.device))
-
-    def _encode_block(self, actions: Tensor, valid_mask: Tensor) -> Int64[Tensor, "batch tokens"]:
         """Ids that depend on nothing but the chunk.
 
         The last bits of float32 sums change with the batch's size, the threads and the device. Latents so near to a
         rounding boundary that this could matter are computed again in float64, where it cannot.
         """
         with torch.autocast(actions.device.type, enabled=False):
-            positions = self.fsq.position(self.latents(actions, valid_mask))
+            positions = self._positions(self.encoder, actions, valid_mask)
             ids = self.fsq.encode(positions)
             unsure = torch.nonzero(self.fsq.margin(positions).amin(-1) < _BORDERLINE).squeeze(-1)
             if len(unsure):
-                exact = self._latents_in_double(actions[unsure], valid_mask[unsure])
-                ids[unsure] = self.fsq.encode(self.fsq.position(exact))
-        return ids
+                exact = self._positions(self._encoder_in_double(), actions[unsure].double(), valid_mask[unsure])
+                ids[unsure] = self.fsq.encode(exact)
+        return Tokens(ids, torch.full((len(ids),), ids.shape[1], device=ids.device))
 
-    def _latents_in_double(self, actions: Tensor, valid_mask: Tensor) -> Tensor:
+    def _positions(
+        self, encoder: Callable[..., Tensor], actions: Tensor, valid_mask: Tensor
+    ) -> Float[Tensor, "batch tokens latent"]:
+        """A block at a time: on CPU a block's activations should fit the cache."""
+        block = _BLOCK if actions.device.type == "cpu" else max(1, len(actions))
+        firsts = range(0, max(1, len(actions)), block)
+        latents = [encoder(actions[i : i + block], valid_mask[i : i + block]) for i in firsts]
+        return self.fsq.position(torch.cat(latents))
+
+    def _encoder_in_double(self) -> Callable[..., Tensor]:
         doubles: dict[str, Any] = {
             name: tensor.double() if tensor.is_floating_point() else tensor
             for name, tensor in (*self.encoder.named_parameters(), *self.encoder.named_buffers())
         }
-        return torch.func.functional_call(self.encoder, doubles, (actions.double(), valid_mask))
+        return lambda *inputs: torch.func.functional_call(self.encoder, doubles, inputs)
 
     @property
     def uses_noise(self) -> bool:
@@ -156,7 +154,7 @@ class AutoencoderTokenizer(ActionTokenizer):
     ) -> Reconstruction:
         """One training step's loss on normalised chunks (paper, algorithm 1), over several prefixes of each."""
         objective = self.config.objective
-        codes = self.fsq(self.latents(actions, valid_mask))
+        codes = self.fsq(self.encoder(actions, valid_mask))
         sampled = keep_lengths(objective.keep).sample(len(actions), objective.prefixes, self.max_tokens, generator)
         lengths = sampled.to(actions.device).flatten()
         memory = self.memory(codes.repeat_interleave(objective.prefixes, 0), lengths)

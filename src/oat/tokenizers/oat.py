@@ -73,8 +73,3 @@ class OATTokenizer(AutoencoderTokenizer):
     def __init__(self, space: ActionSpace, config: OATConfig | None = None) -> None:
         config = config or OATConfig()
         super().__init__(space, config, RegisterEncoder(space, config))
-
-    def latents(
-        self, actions: Float[Tensor, "batch time dim"], valid_mask: Bool[Tensor, "batch time"]
-    ) -> Float[Tensor, "batch tokens latent"]:
-        return self.encoder(actions, valid_mask)

@@ -73,8 +73,3 @@ class QueSTTokenizer(AutoencoderTokenizer):
         if config.objective.keep != "full":
             raise InvalidOption('QueST has no ordering to train: its objective must have keep="full"')
         super().__init__(space, config, ConvolutionalEncoder(space, config))
-
-    def latents(
-        self, actions: Float[Tensor, "batch time dim"], valid_mask: Bool[Tensor, "batch time"]
-    ) -> Float[Tensor, "batch tokens latent"]:
-        return self.encoder(actions, valid_mask)

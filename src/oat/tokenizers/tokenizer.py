@@ -59,6 +59,10 @@ class Tokens:
         clipped = None if self.clipped is None else self.clipped[rows]
         return Tokens(ids, self.lengths[rows].clamp(max=ids.shape[1]), clipped)
 
+    def to(self, device: torch.device) -> "Tokens":
+        clipped = None if self.clipped is None else self.clipped.to(device)
+        return Tokens(self.ids.to(device), self.lengths.to(device), clipped)
+
     def tolist(self) -> list[list[int]]:
         return [row[:length] for row, length in zip(self.ids.tolist(), self.lengths.tolist(), strict=True)]
 

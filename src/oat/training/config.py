@@ -38,6 +38,8 @@ class TrainConfig:
     """Determines initial weights, data order and every random draw."""
     validate_every: int = 500
     """Steps between validations and checkpoints."""
+    workers: int = 0
+    """Processes that read batches ahead; images need them."""
     wandb: str | None = None
     """A Weights & Biases project to log to as well."""
 
@@ -85,6 +87,8 @@ class RecipeOptions:
     """Whether to use torch.compile."""
     validate_every: int | None = None
     """Steps between validations and checkpoints."""
+    workers: int | None = None
+    """Processes that read batches ahead; images need them."""
     wandb: str | None = None
     """A Weights & Biases project to log to as well."""
 
@@ -148,4 +152,45 @@ class FitConfig:
     resume: bool = False
     """Continue the run at OUT."""
     model: TokenizerOptions = field(default_factory=TokenizerOptions)
+    recipe: RecipeOptions = field(default_factory=RecipeOptions)
+
+
+@dataclass(frozen=True)
+class TrainPolicyConfig:
+    """Which policy to train, on what, and how."""
+
+    data: Path
+    """Demonstrations in any known format."""
+    out: Path
+    """The run's directory; its best and last checkpoints are below it."""
+    policy: Literal["autoregressive", "diffusion"] = "autoregressive"
+    """Next tokens of a tokenizer, or denoising of actions."""
+    tokenizer: Path | None = None
+    """Autoregressive: the tokenizer's checkpoint or run; it becomes part of the policy's checkpoint."""
+    preset: Literal["tiny", "cpu", "paper"] = "cpu"
+    """Size and recipe."""
+    observe: tuple[str, ...] = ("observation.state",)
+    """Observation keys to see: vectors and cameras, such as observation.images.front."""
+    obs_horizon: int = 2
+    """H_o: frames up to and including the current one."""
+    action_horizon: int = 32
+    """Diffusion: H_a, actions per chunk; an autoregressive policy has its tokenizer's."""
+    normalization: Literal["min_max", "quantile", "mean_std"] = "min_max"
+    """Diffusion: how actions are brought to model space."""
+    transform: str = "identity"
+    """Diffusion: applied to actions before normalisation, as in oat fit."""
+    vision_backbone: str | None = None
+    """A Hugging Face vision model by name or directory; by default convolutions are trained from scratch."""
+    freeze_vision: bool = False
+    """Whether the backbone's weights stay as they are."""
+    vision_learning_rate: float = 0.2
+    """The backbone's learning rate as a share of the policy's; the paper has 1e-5 beside 5e-5."""
+    text_encoder: str | None = None
+    """A Hugging Face text encoder by name or directory; by default each task string has a learned embedding."""
+    validation: float = 0.1
+    """Share of episodes held out."""
+    seed: int = 0
+    """Determines the split, the initial weights and the training."""
+    resume: bool = False
+    """Continue the run at OUT."""
     recipe: RecipeOptions = field(default_factory=RecipeOptions)

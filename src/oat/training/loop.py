@@ -11,12 +11,14 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
+from torch.utils.data import DataLoader
 
 from oat.atomic import staged_directory
-from oat.data.chunks import Batch, Source, stream
+from oat.data.chunks import Batch, Source, window_stream
 from oat.data.shuffle import derive_key
 from oat.errors import CheckpointError, DatasetExists, OatError
 from oat.progress import progress_bar
@@ -33,6 +35,10 @@ class Trainable(Protocol):
 
     @property
     def module(self) -> nn.Module: ...
+
+    def learning_rates(self) -> Mapping[str, float]:
+        """For parameters whose names begin so: the factor on the learning rate; all others have 1."""
+        ...
 
     def loss(self, module: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Mapping[str, Tensor]]:
         """The loss of a batch and further numbers worth logging; `module` is the model, perhaps wrapped."""
@@ -69,7 +75,7 @@ def train(task: Trainable, source: Source, config: TrainConfig, out: Path, resum
     run = _Run(task, config, out, accelerator)
     if resume and (out / "last").exists():
         run.load()
-    batches = stream(
+    windows = window_stream(
         source,
         config.batch_size,
         config.seed,
@@ -77,7 +83,35 @@ def train(task: Trainable, source: Source, config: TrainConfig, out: Path, resum
         rank=accelerator.process_index,
         world_size=accelerator.num_processes,
     )
-    run.fit(batches)
+    run.fit(_read(source, windows, config.workers))
+
+
+def _read(source: Source, windows: Iterator[np.ndarray], workers: int) -> Iterator[Batch]:
+    """The batches of these windows, in this order; worker processes read ahead."""
+    if workers == 0:
+        return (source[chosen] for chosen in windows)
+    loader: Any = DataLoader(
+        source,  # type: ignore[arg-type]
+        batch_size=None,
+        sampler=windows,
+        num_workers=workers,
+        collate_fn=_as_read,
+    )
+    return iter(loader)
+
+
+def _as_read(batch: Batch) -> Batch:
+    return batch
+
+
+def _parameter_groups(task: Trainable) -> list[dict[str, Any]]:
+    """Parameters by the factor on their learning rate; frozen ones are left out."""
+    groups: dict[float, list[nn.Parameter]] = {}
+    for name, parameter in task.module.named_parameters():
+        factor = next((each for prefix, each in task.learning_rates().items() if name.startswith(prefix)), 1.0)
+        if parameter.requires_grad:
+            groups.setdefault(factor, []).append(parameter)
+    return [{"params": parameters, "factor": factor} for factor, parameters in groups.items()]
 
 
 class _Run:
@@ -87,7 +121,7 @@ class _Run:
         self.task, self.config, self.out, self.accelerator = task, config, out, accelerator
         self.progress = _Progress()
         optimizer = torch.optim.AdamW(
-            task.module.parameters(), config.learning_rate, config.betas, weight_decay=config.weight_decay
+            _parameter_groups(task), config.learning_rate, config.betas, weight_decay=config.weight_decay
         )
         self.model, self.optimizer = accelerator.prepare(task.module, optimizer)
         self.average = AveragedModel(task.module, multi_avg_fn=self._average_fn())
@@ -132,7 +166,7 @@ class _Run:
         with self.accelerator.autocast():
             loss, details = self.task.loss(self.step_model, batch, torch.Generator().manual_seed(seed % 2**63))
         for group in self.optimizer.param_groups:
-            group["lr"] = self.learning_rate
+            group["lr"] = self.learning_rate * group["factor"]
         self.accelerator.backward(loss)
         self.accelerator.clip_grad_norm_(self.model.parameters(), self.config.clip)
         self.optimizer.step()

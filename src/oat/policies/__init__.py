@@ -1,0 +1,50 @@
+"""Stage 3 of the pipeline: observation → chunk."""
+
+from pathlib import Path
+
+from oat.checkpoint import CONFIG_FILE, config_from_json, load_checkpoint
+from oat.errors import CheckpointError
+from oat.policies.autoregressive import TOKENIZER_FOLDER, AutoregressivePolicy
+from oat.policies.context import ContextConfig
+from oat.policies.decoding import Decoding, Denoising, Noise, TokenDecoding
+from oat.policies.diffusion import DiffusionPolicy
+from oat.policies.policy import Chunk, Policy, PolicyConfig
+from oat.tokenizers.fitting import load_tokenizer
+from oat.tokenizers.tokenizer import ActionSpace
+
+__all__ = [
+    "POLICIES",
+    "AutoregressivePolicy",
+    "Chunk",
+    "Decoding",
+    "Denoising",
+    "DiffusionPolicy",
+    "Noise",
+    "Policy",
+    "TokenDecoding",
+    "load_policy",
+]
+
+POLICIES: dict[str, type[Policy]] = {policy.kind: policy for policy in (AutoregressivePolicy, DiffusionPolicy)}
+
+
+def load_policy(path: str | Path) -> Policy:
+    """A policy of any kind from a checkpoint, or the best one of a run."""
+    path = Path(path).expanduser()
+    folder = path if (path / CONFIG_FILE).exists() or not (path / "best").exists() else path / "best"
+    described, tensors = load_checkpoint(folder, POLICIES)
+    context = config_from_json(ContextConfig, described["context"])
+    config = config_from_json(PolicyConfig, described["config"])
+    policy: Policy
+    if described["kind"] == AutoregressivePolicy.kind:
+        tokenizer = load_tokenizer(folder / TOKENIZER_FOLDER)
+        policy = AutoregressivePolicy(context, tokenizer, config, described["longest"])
+        tensors |= {f"tokenizer.{name}": tensor for name, tensor in tokenizer.state_dict().items()}
+    else:
+        policy = DiffusionPolicy(context, config_from_json(ActionSpace, described["space"]), config)
+    policy.trained_on = dict(described.get("trained_on", {}))
+    try:
+        policy.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise CheckpointError(f"{folder}: its weights do not fit its configuration ({error})") from error
+    return policy.eval()

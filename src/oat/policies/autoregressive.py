@@ -1,0 +1,178 @@
+"""Next-token policy over any action tokenizer (paper, section IV-D and algorithm 2)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from oat.errors import InvalidOption
+from oat.policies.context import ContextConfig, Values
+from oat.policies.decoding import Decoding, Noise, TokenDecoding, choose, gumbel
+from oat.policies.policy import Chunk, Policy, PolicyConfig
+from oat.tokenizers.tokenizer import ActionTokenizer, Tokens
+
+TOKENIZER_FOLDER = "tokenizer"
+
+
+class AutoregressivePolicy(Policy):
+    """p(T | o) = Π p(T_i | T_<i, o) over the tokens of its tokenizer, which is frozen and part of its checkpoint.
+
+    BOS is an input and never a logit. Tokenizers of variable length get one more output, EOS; a sequence that does
+    not reach it is not decodable.
+    """
+
+    kind = "autoregressive"
+
+    def __init__(
+        self,
+        context: ContextConfig,
+        tokenizer: ActionTokenizer,
+        config: PolicyConfig | None = None,
+        longest: int | None = None,
+    ) -> None:
+        super().__init__(context, tokenizer.space, config or PolicyConfig())
+        self.tokenizer = tokenizer.requires_grad_(False).eval()
+        self.variable_length = not tokenizer.total
+        self.longest = tokenizer.max_tokens if longest is None else longest
+        """The most tokens that are generated, EOS not counted."""
+        self.outputs = tokenizer.vocab_size + self.variable_length
+        self.embedding = nn.Embedding(self.outputs + 1, self.config.width.dim)
+        nn.init.normal_(self.embedding.weight, std=0.02)
+        self.positions = nn.Parameter(torch.randn(self.length, self.config.width.dim) * 0.02)
+
+    @property
+    def length(self) -> int:
+        """The longest sequence, EOS included."""
+        return self.longest + self.variable_length
+
+    @property
+    def eos(self) -> int:
+        return self.tokenizer.vocab_size
+
+    @property
+    def bos(self) -> int:
+        return self.outputs
+
+    def train(self, mode: bool = True) -> "AutoregressivePolicy":
+        """The tokenizer stays as it is: its targets must not change with the policy's mode."""
+        super().train(mode)
+        self.tokenizer.eval()
+        return self
+
+    def forward(
+        self,
+        values: Values,
+        tasks: Int64[Tensor, " batch"],
+        tokens: Tokens,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Float[Tensor, "batch length"], Float[Tensor, "batch length"], Int64[Tensor, "batch length"]]:
+        """For every position its negative log-likelihood, whether it counts, and the most likely token there."""
+        targets, counts = self.targets(tokens)
+        context = self.context(values, tasks, generator)
+        given = F.pad(targets[:, :-1], (1, 0), value=self.bos)
+        embedded = self.embedding(given) + self.positions[: given.shape[1]]
+        logits = self._logits(self.backbone(embedded, context, causal=True))
+        nll = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").reshape(targets.shape)
+        return nll * counts, counts, logits.detach().argmax(-1)
+
+    def targets(self, tokens: Tokens) -> tuple[Int64[Tensor, "batch length"], Float[Tensor, "batch length"]]:
+        """Ids to predict, with EOS where the kind needs it, and 1 where a position counts."""
+        width = int(tokens.lengths.max()) + self.variable_length if self.variable_length else self.longest
+        if width > self.length:
+            raise InvalidOption(f"the policy generates at most {self.longest} tokens, a target has {width - 1}")
+        places = torch.arange(width, device=tokens.ids.device)
+        ids = F.pad(tokens.ids, (0, max(0, width - tokens.ids.shape[1])))[:, :width]
+        if self.variable_length:
+            ids = torch.where(places < tokens.lengths[:, None], ids, self.eos)
+        return ids, (places < tokens.lengths[:, None] + self.variable_length).float()
+
+    def _logits(self, hidden: Float[Tensor, "batch time dim"]) -> Float[Tensor, "batch time outputs"]:
+        """The output weights are the embeddings; BOS, the last of them, is left out."""
+        return F.linear(hidden, self.embedding.weight[: self.outputs]).float()
+
+    @property
+    def default_decoding(self) -> TokenDecoding:
+        return TokenDecoding()
+
+    def check_decoding(self, decoding: Decoding) -> None:
+        if not isinstance(decoding, TokenDecoding):
+            raise InvalidOption(f"an autoregressive policy decodes by TokenDecoding, got {decoding}")
+        if decoding.num_tokens is None:
+            return
+        if not self.tokenizer.prefix_decodable:
+            raise InvalidOption(f"{self.tokenizer.kind} has no prefixes that decode: num_tokens must be left out")
+        if decoding.num_tokens > self.longest:
+            raise InvalidOption(f"num_tokens must be 1…{self.longest}, got {decoding.num_tokens}")
+
+    def generate(
+        self, values: Values, tasks: Int64[Tensor, " batch"], decoding: Any, noise: Noise | None, every_step: bool
+    ) -> Iterator[Chunk]:
+        state, decoded_each = self.current_state(values), every_step and self.tokenizer.prefix_decodable
+        length = decoding.num_tokens or self.length
+        for ids, log_probabilities in self.generate_tokens(values, tasks, decoding, noise):
+            if decoded_each or ids.shape[1] == length or self._finished(ids):
+                yield self._chunk(ids, log_probabilities, state)
+
+    def _finished(self, ids: Int64[Tensor, "batch tokens"]) -> bool:
+        return self.variable_length and bool((ids == self.eos).any(1).all())
+
+    def generate_tokens(
+        self, values: Values, tasks: Int64[Tensor, " batch"], decoding: TokenDecoding, noise: Noise | None
+    ) -> Iterator[tuple[Int64[Tensor, "batch tokens"], Float[Tensor, "batch tokens"]]]:
+        """All ids so far and their log-probabilities, after every token."""
+        context, length = self.context(values, tasks), decoding.num_tokens or self.length
+        sequence = self.backbone.start(context, length)
+        random = None
+        if noise is not None and not decoding.greedy:
+            random = gumbel(noise.uniform(length, self.outputs)).to(context.device)
+        ids = torch.empty(len(context), length, dtype=torch.int64, device=context.device)
+        chosen = torch.empty(len(context), length, device=context.device)
+        last = torch.full((len(context),), self.bos, device=context.device)
+        for place in range(length):
+            hidden = sequence.step((self.embedding(last) + self.positions[place])[:, None])
+            logits = self._logits(hidden)[:, 0]
+            last = choose(logits, decoding, None if random is None else random[:, place])
+            ids[:, place] = last
+            chosen[:, place] = logits.log_softmax(-1).gather(1, last[:, None])[:, 0]
+            yield ids[:, : place + 1], chosen[:, : place + 1]
+            if self._finished(ids[:, : place + 1]):
+                return
+
+    def _chunk(
+        self,
+        ids: Int64[Tensor, "batch tokens"],
+        log_probabilities: Float[Tensor, "batch tokens"],
+        state: Float[Tensor, "batch state"] | None,
+    ) -> Chunk:
+        lengths = torch.full((len(ids),), ids.shape[1], device=ids.device)
+        if not self.variable_length:
+            tokens = Tokens(ids.clone(), lengths)
+            actions, valid = self.tokenizer.try_decode(tokens, state=state)
+            return Chunk(actions, valid, lengths, tokens, log_probabilities.clone())
+        ended = ids == self.eos
+        finished = ended.any(1)
+        lengths = torch.where(finished, ended.int().argmax(1), lengths)
+        real = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
+        tokens = Tokens(ids.where(real, 0), lengths)
+        decodable = Tokens(tokens.ids, lengths.clamp(1, self.tokenizer.max_tokens))
+        actions, valid = self.tokenizer.try_decode(decodable, state=state)
+        valid = valid & finished & (lengths > 0)
+        counted = torch.arange(ids.shape[1], device=ids.device) <= lengths[:, None]
+        return Chunk(
+            actions.where(valid[:, None, None], torch.nan), valid, lengths, tokens, log_probabilities * counted
+        )
+
+    def describe(self) -> dict[str, Any]:
+        return {**super().describe(), "longest": self.longest}
+
+    def own_state(self) -> dict[str, Tensor]:
+        return {name: tensor for name, tensor in self.state_dict().items() if not name.startswith("tokenizer.")}
+
+    def save_files(self, directory: Path) -> None:
+        super().save_files(directory)
+        (directory / TOKENIZER_FOLDER).mkdir(exist_ok=True)
+        self.tokenizer.save_files(directory / TOKENIZER_FOLDER)

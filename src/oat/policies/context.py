@@ -1,0 +1,218 @@
+"""What a policy sees, as context tokens: per frame one for the state and one per camera, and one for the task."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from oat.data.episodes import Episodes, is_image
+from oat.data.normalize import Normalizer, observation_statistics
+from oat.errors import InvalidObservation, InvalidOption, unknown_name
+from oat.interfaces import Observation
+from oat.nn.text import embed_texts
+from oat.nn.vision import ConvolutionalVision, HuggingFaceVision, Images, Pretrained, crop, crop_offsets
+
+Values = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class VisionConfig:
+    """How images are read."""
+
+    backbone: str | None = None
+    """A Hugging Face vision model by name or local directory; None trains convolutions from scratch."""
+    frozen: bool = False
+    """Whether the backbone's weights stay as they are."""
+    crop: float = 0.9
+    """The share of height and width that is kept: a random crop in training, the centre in use."""
+    pretrained: Pretrained | None = None
+    """The backbone's architecture, which a checkpoint records so that it can be built without the original files."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.crop <= 1:
+            raise InvalidOption(f"crop must be in (0, 1], got {self.crop}")
+
+
+@dataclass(frozen=True)
+class ContextConfig:
+    """What is observed; its sizes come from the data set."""
+
+    obs_horizon: int = 2
+    """H_o: frames up to and including the current one."""
+    vectors: tuple[str, ...] = ()
+    """State-like keys, read together as one token per frame."""
+    vector_dims: tuple[int, ...] = ()
+    cameras: tuple[str, ...] = ()
+    """Image keys, one token per frame each."""
+    camera_sizes: tuple[tuple[int, int], ...] = ()
+    """Height and width of each."""
+    tasks: tuple[str, ...] = ()
+    """The task strings; one token tells which."""
+    text_encoder: str | None = None
+    """A Hugging Face text encoder by name or local directory; None learns one embedding per task."""
+    text_dim: int = 0
+    vision: VisionConfig = field(default_factory=VisionConfig)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (*self.vectors, *self.cameras)
+
+    def sizes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of one frame of every key."""
+        vectors = {key: (dim,) for key, dim in zip(self.vectors, self.vector_dims, strict=True)}
+        images = {key: (*size, 3) for key, size in zip(self.cameras, self.camera_sizes, strict=True)}
+        return {**vectors, **images}
+
+
+def describe_context(
+    episodes: Episodes,
+    keys: Sequence[str],
+    obs_horizon: int = 2,
+    vision: VisionConfig | None = None,
+    text_encoder: str | None = None,
+) -> ContextConfig:
+    """The context of a data set's observations with these keys."""
+    if not keys:
+        raise InvalidOption(
+            f"a policy must observe something; {episodes.source} has {', '.join(episodes.observations) or 'nothing'}"
+        )
+    frames = {key: episodes.observation(key) for key in keys}
+    cameras = tuple(key for key in keys if is_image(frames[key]))
+    vectors = tuple(key for key in keys if key not in cameras)
+    for key in vectors:
+        if len(frames[key].shape) != 2:
+            raise InvalidOption(f"{key} has frames of shape {frames[key].shape[1:]}; states must be vectors")
+    return ContextConfig(
+        obs_horizon=obs_horizon,
+        vectors=vectors,
+        vector_dims=tuple(int(frames[key].shape[1]) for key in vectors),
+        cameras=cameras,
+        camera_sizes=tuple((int(frames[key].shape[1]), int(frames[key].shape[2])) for key in cameras),
+        tasks=episodes.tasks,
+        text_encoder=text_encoder,
+        text_dim=0 if text_encoder is None else embed_texts(text_encoder, episodes.tasks[:1]).shape[1],
+        vision=vision or VisionConfig(),
+    )
+
+
+class TaskToken(nn.Module):
+    """A learned embedding for each task string, or a text encoder's, computed once and kept."""
+
+    table: Tensor
+
+    def __init__(self, config: ContextConfig, dim: int) -> None:
+        super().__init__()
+        self.config, self.tasks = config, list(config.tasks)
+        if config.text_encoder is None:
+            self.embedding: nn.Module = nn.Embedding(len(self.tasks), dim)
+            return
+        self.register_buffer("table", torch.zeros(len(self.tasks), config.text_dim))
+        self.embedding = nn.Linear(config.text_dim, dim)
+
+    def find(self, tasks: Sequence[str]) -> Int64[Tensor, " batch"]:
+        """The number of each task string; a text encoder takes in new ones."""
+        for task in dict.fromkeys(tasks):
+            if task not in self.tasks:
+                if self.config.text_encoder is None:
+                    raise unknown_name("task", task, self.tasks)
+                self.table = torch.cat([self.table, embed_texts(self.config.text_encoder, [task]).to(self.table)])
+                self.tasks.append(task)
+        return torch.tensor([self.tasks.index(task) for task in tasks])
+
+    def forward(self, numbers: Int64[Tensor, " batch"]) -> Float[Tensor, "batch 1 dim"]:
+        given = numbers if self.config.text_encoder is None else self.table[numbers]
+        return self.embedding(given)[:, None]
+
+
+class ContextEncoder(nn.Module):
+    """Observation histories and tasks to context tokens."""
+
+    def __init__(self, config: ContextConfig, dim: int) -> None:
+        super().__init__()
+        self.config = config
+        self.normalizer = Normalizer(sum(config.vector_dims))
+        frame_tokens = len(config.cameras) + bool(config.vectors)
+        if config.vectors:
+            self.from_state = nn.Sequential(
+                nn.Linear(sum(config.vector_dims), 2 * dim), nn.GELU(), nn.Linear(2 * dim, dim)
+            )
+        self.vision, self.from_features = nn.ModuleDict(), nn.ModuleDict()
+        for number in range(len(config.cameras)):
+            encoder = _make_vision(config.vision)
+            self.vision[str(number)] = encoder
+            self.from_features[str(number)] = nn.Linear(encoder.features, dim)
+        self.task = TaskToken(config, dim)
+        self.positions = nn.Parameter(torch.randn(config.obs_horizon, frame_tokens, dim) * 0.02)
+
+    def fit(self, episodes: Episodes) -> None:
+        """Take statistics of states from training episodes, embeddings of tasks from the text encoder."""
+        if self.config.vectors:
+            statistics = [observation_statistics(episodes, key) for key in self.config.vectors]
+            parts = [Normalizer.from_statistics(each, "quantile") for each in statistics]
+            for name, buffer in self.normalizer.named_buffers():
+                values = [part.get_buffer(name) for part in parts]
+                buffer.copy_(values[0] if buffer.ndim == 0 else torch.cat(values))
+            self.normalizer.limit.fill_(_STATE_LIMIT)
+        if self.config.text_encoder is not None:
+            self.task.table.copy_(embed_texts(self.config.text_encoder, self.config.tasks))
+
+    def forward(
+        self, values: Values, tasks: Int64[Tensor, " batch"], generator: torch.Generator | None = None
+    ) -> Float[Tensor, "batch tokens dim"]:
+        """With a generator images are cropped at random, else at the centre."""
+        tokens = []
+        if self.config.vectors:
+            state = torch.cat([values[key].float() for key in self.config.vectors], dim=-1)
+            tokens.append(self.from_state(self.normalizer.normalize(state)))
+        for number, key in enumerate(self.config.cameras):
+            tokens.append(self._see(str(number), values[key], generator))
+        frames = torch.stack(tokens, dim=2) + self.positions
+        return torch.cat([frames.flatten(1, 2), self.task(tasks)], dim=1)
+
+    def _see(self, camera: str, images: Images, generator: torch.Generator | None) -> Float[Tensor, "batch time dim"]:
+        height, width = (max(1, round(self.config.vision.crop * side)) for side in images.shape[2:4])
+        images = crop(images, (height, width), crop_offsets(images, (height, width), generator))
+        pixels = images.flatten(0, 1).permute(0, 3, 1, 2).float() / 255
+        features = self.vision[camera](pixels)
+        return self.from_features[camera](features).reshape(*images.shape[:2], -1)
+
+    def read(self, observation: Observation) -> tuple[Values, Int64[Tensor, " batch"]]:
+        """An observation as tensors on this module's device, after every check."""
+        self._check(observation)
+        device = self.positions.device
+        tasks = self.task.find(observation.tasks).to(device)
+        return {key: torch.as_tensor(observation.values[key]).to(device) for key in self.config.keys}, tasks
+
+    def _check(self, observation: Observation) -> None:
+        for key, size in self.config.sizes().items():
+            if key not in observation.values:
+                raise InvalidObservation(
+                    f"the observation lacks {key!r}; it needs {', '.join(self.config.keys)}, "
+                    f"got {', '.join(observation.values) or 'nothing'}"
+                )
+            value = np.asarray(observation.values[key])
+            expected = (len(observation), self.config.obs_horizon, *size)
+            if value.shape != expected:
+                raise InvalidObservation(f"{key} must be {expected} (rows, frames, …), got {value.shape}")
+            if key in self.config.cameras:
+                if value.dtype != np.uint8:
+                    raise InvalidObservation(f"{key} must be uint8 images, got {value.dtype}")
+            elif not np.issubdtype(value.dtype, np.floating):
+                raise InvalidObservation(f"{key} must be floating-point numbers, got {value.dtype}")
+            elif not np.isfinite(value).all():
+                where = tuple(np.argwhere(~np.isfinite(value))[0].tolist())
+                raise InvalidObservation(f"{key}{list(where)} is {value[where]}")
+
+
+_STATE_LIMIT = 3.0  # states far outside what training saw are brought this near to it
+
+
+def _make_vision(config: VisionConfig) -> ConvolutionalVision | HuggingFaceVision:
+    if config.backbone is None:
+        return ConvolutionalVision()
+    if config.pretrained is not None:
+        return HuggingFaceVision(config.pretrained, config.frozen)
+    return HuggingFaceVision.from_pretrained(config.backbone, config.frozen)

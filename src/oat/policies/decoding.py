@@ -1,0 +1,89 @@
+"""How a policy draws a chunk, as a value; and the random numbers for it, which belong to rows and not to batches."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from oat.data.shuffle import derive_key
+from oat.errors import InvalidOption
+
+
+@dataclass(frozen=True)
+class TokenDecoding:
+    """Sampling tokens from an autoregressive policy."""
+
+    num_tokens: int | None = None
+    """K: stop after this many tokens, where every prefix decodes; None for all."""
+    temperature: float = 1.0
+    """Divides the logits: below 1 sharper, above 1 flatter."""
+    top_k: int | None = 10
+    """Sample among the most likely tokens only; None among all."""
+    greedy: bool = False
+    """Always the most likely token."""
+
+    def __post_init__(self) -> None:
+        if self.temperature <= 0:
+            raise InvalidOption(f"temperature must be positive, got {self.temperature}; for its limit 0 use greedy")
+        if (self.num_tokens is not None and self.num_tokens < 1) or (self.top_k is not None and self.top_k < 1):
+            raise InvalidOption(f"num_tokens and top_k must be at least 1, got {self.num_tokens} and {self.top_k}")
+
+
+@dataclass(frozen=True)
+class Denoising:
+    """Sampling a chunk from a diffusion policy."""
+
+    steps: int = 10
+    """Denoising steps; fewer are faster and coarser."""
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise InvalidOption(f"at least one denoising step is needed, got {self.steps}")
+
+
+Decoding = TokenDecoding | Denoising
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The random numbers of each row: a function of its key alone, whatever batch it is in."""
+
+    keys: tuple[int, ...]
+
+    @classmethod
+    def of(cls, seeds: Sequence[int], chunks: Sequence[int]) -> "Noise":
+        """For the given chunk of the episode with the given seed, one pair for every row."""
+        return cls(tuple(derive_key(seed, chunk) for seed, chunk in zip(seeds, chunks, strict=True)))
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def uniform(self, *shape: int) -> Float[Tensor, "rows ..."]:
+        return torch.stack([torch.rand(shape, generator=_generator(key)) for key in self.keys])
+
+    def normal(self, *shape: int) -> Float[Tensor, "rows ..."]:
+        return torch.stack([torch.randn(shape, generator=_generator(key)) for key in self.keys])
+
+
+def _generator(key: int) -> torch.Generator:
+    return torch.Generator().manual_seed(key % 2**63)
+
+
+def gumbel(uniform: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+    """Noise that, added to logits, makes the largest a sample from their softmax."""
+    return -torch.log(-torch.log(uniform.clamp(1e-20, 1 - 1e-7)))
+
+
+def choose(
+    logits: Float[Tensor, "batch vocab"], decoding: TokenDecoding, noise: Float[Tensor, "batch vocab"] | None
+) -> Int64[Tensor, " batch"]:
+    """One token for every row."""
+    if decoding.greedy or noise is None:
+        return logits.argmax(-1)
+    logits = logits / decoding.temperature
+    if decoding.top_k is not None and decoding.top_k < logits.shape[-1]:
+        smallest = logits.topk(decoding.top_k).values[:, -1:]
+        logits = logits.masked_fill(logits < smallest, -torch.inf)
+    return (logits + noise).argmax(-1)

@@ -1,0 +1,175 @@
+"""What every policy is: observations → chunk of actions, in one piece or step by step; and its checkpoint."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor, nn
+
+from oat.checkpoint import config_to_json, staged_checkpoint, write_checkpoint
+from oat.errors import InvalidOption
+from oat.interfaces import Observation
+from oat.nn.transformer import Backbone, Width
+from oat.nn.vision import HuggingFaceVision
+from oat.policies.context import ContextConfig, ContextEncoder, Values
+from oat.policies.decoding import Decoding, Noise
+from oat.tokenizers.tokenizer import ActionSpace, Tokens
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """The size of a policy; the defaults are the paper's."""
+
+    width: Width = field(default_factory=Width)
+    layers: int = 4
+    """Transformer blocks."""
+
+    def __post_init__(self) -> None:
+        if self.layers < 1:
+            raise InvalidOption("a policy needs at least one layer")
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """What a policy decided, row by row."""
+
+    actions: Float[Tensor, "batch time dim"]
+    """In action units; NaN in rows that are not valid."""
+    valid: Bool[Tensor, " batch"]
+    """False where the tokens do not decode, which only FAST's can fail to do."""
+    steps: Int64[Tensor, " batch"]
+    """Tokens generated, or denoising steps taken."""
+    tokens: Tokens | None = None
+    log_probabilities: Float[Tensor, "batch tokens"] | None = None
+    """Of each generated token under the model, before temperature and top-k; 0 past a row's end."""
+
+    def __getitem__(self, rows: slice) -> "Chunk":
+        tokens = None if self.tokens is None else self.tokens[rows]
+        log_probabilities = None if self.log_probabilities is None else self.log_probabilities[rows]
+        return Chunk(self.actions[rows], self.valid[rows], self.steps[rows], tokens, log_probabilities)
+
+
+class Policy(nn.Module, ABC):
+    """Context encoder and backbone, which all policies share; what is generated, and how, is the kind's."""
+
+    kind: ClassVar[str]
+
+    def __init__(self, context: ContextConfig, space: ActionSpace, config: PolicyConfig) -> None:
+        super().__init__()
+        self.space, self.config = space, config
+        self.context = ContextEncoder(context, config.width.dim)
+        self.backbone = Backbone(config.width, config.layers)
+        self.trained_on: dict[str, Any] = {}
+        """How it was trained (data, split, seed); stored with every checkpoint."""
+
+    @property
+    @abstractmethod
+    def default_decoding(self) -> Decoding: ...
+
+    @abstractmethod
+    def check_decoding(self, decoding: Decoding) -> None:
+        """Refuse what this policy cannot do."""
+
+    @abstractmethod
+    def generate(
+        self, values: Values, tasks: Int64[Tensor, " batch"], decoding: Any, noise: Noise | None, every_step: bool
+    ) -> Iterator[Chunk]:
+        """The chunk after every step, where it exists, or the last one only."""
+
+    def predict_chunk(
+        self,
+        observation: Observation,
+        decoding: Decoding | None = None,
+        noise: Noise | None = None,
+        pad_to: int | None = None,
+    ) -> Chunk:
+        """One chunk for every row.
+
+        Without noise a row's is keyed by its place in the batch. Sums are rounded differently in batches of different
+        sizes: with `pad_to` every call computes that many rows, so that a row's chunk is the same whatever its company.
+        """
+        *_, last = self._run(observation, decoding, noise, every_step=False, pad_to=pad_to)
+        return last
+
+    def stream(
+        self, observation: Observation, decoding: Decoding | None = None, noise: Noise | None = None
+    ) -> Iterator[Chunk]:
+        """The chunk after every token or denoising step; without prefixes that decode, only the finished one."""
+        return self._run(observation, decoding, noise, every_step=True)
+
+    @torch.no_grad()
+    def _run(
+        self,
+        observation: Observation,
+        decoding: Decoding | None,
+        noise: Noise | None,
+        every_step: bool,
+        pad_to: int | None = None,
+    ) -> Iterator[Chunk]:
+        decoding, rows = decoding or self.default_decoding, len(observation)
+        self.check_decoding(decoding)
+        noise = noise or Noise.of(range(rows), [0] * rows)
+        if len(noise) != rows:
+            raise InvalidOption(f"{rows} observations need as many rows of noise, got {len(noise)}")
+        if pad_to is not None:
+            observation, noise = _padded(observation, noise, pad_to)
+        values, tasks = self.context.read(observation)
+        was_training = self.training
+        self.eval()
+        try:
+            for chunk in self.generate(values, tasks, decoding, noise, every_step):
+                yield chunk[:rows]
+        finally:
+            self.train(was_training)
+
+    def current_state(self, values: Values) -> Float[Tensor, "batch state"] | None:
+        """What the action transform refers to, if it does."""
+        key = self.space.transform.state_key
+        return None if key is None else values[key][:, -1]
+
+    def save(self, directory: str | Path) -> None:
+        """Write a checkpoint directory that `load_policy` reads anywhere."""
+        with staged_checkpoint(Path(directory)) as staging:
+            self.save_files(staging)
+
+    def save_files(self, directory: Path) -> None:
+        """Write the checkpoint's files into an existing directory."""
+        write_checkpoint(directory, self.kind, self.describe(), self.own_state())
+
+    def describe(self) -> dict[str, Any]:
+        """What config.json holds."""
+        return {
+            "context": config_to_json(_with_architecture(self.context)),
+            "space": config_to_json(self.space),
+            "config": config_to_json(self.config),
+            "trained_on": self.trained_on,
+        }
+
+    def own_state(self) -> dict[str, Tensor]:
+        """The tensors that model.safetensors holds."""
+        return self.state_dict()
+
+
+def _with_architecture(context: ContextEncoder) -> ContextConfig:
+    """The configuration with the vision backbone's architecture, so that loading needs no other files."""
+    config = replace(context.config, tasks=tuple(context.task.tasks))
+    for encoder in context.vision.values():
+        if isinstance(encoder, HuggingFaceVision):
+            return replace(config, vision=replace(config.vision, pretrained=encoder.pretrained))
+    return config
+
+
+def _padded(observation: Observation, noise: Noise, rows: int) -> tuple[Observation, Noise]:
+    missing = rows - len(observation)
+    if missing < 0:
+        raise InvalidOption(f"cannot pad {len(observation)} rows to {rows}")
+    values = {
+        key: np.concatenate([value, np.repeat(value[:1], missing, axis=0)]) for key, value in observation.values.items()
+    }
+    padded = Observation(values, observation.tasks + observation.tasks[:1] * missing)
+    return padded, Noise(noise.keys + noise.keys[:1] * missing)

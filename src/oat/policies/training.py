@@ -1,0 +1,228 @@
+"""Training a policy on demonstrations, with open-loop measures on held-out episodes as it goes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from oat.data import transforms
+from oat.data.chunks import Batch, WindowConfig, Windows, split_episodes
+from oat.data.episodes import Episodes, open_dataset
+from oat.data.normalize import Normalizer, action_statistics
+from oat.data.shuffle import Permutation, derive_key
+from oat.errors import InvalidOption
+from oat.interfaces import Observation
+from oat.nn.transformer import Width
+from oat.policies.autoregressive import AutoregressivePolicy
+from oat.policies.context import Values, VisionConfig, describe_context
+from oat.policies.decoding import TokenDecoding
+from oat.policies.diffusion import DiffusionPolicy
+from oat.policies.policy import Chunk, Policy, PolicyConfig
+from oat.tokenizers.bin import BinTokenizer
+from oat.tokenizers.decoder import masked_error
+from oat.tokenizers.fitting import action_space, load_tokenizer
+from oat.tokenizers.tokenizer import ActionTokenizer, Tokens
+from oat.training.config import TrainConfig, TrainPolicyConfig
+from oat.training.loop import train
+from oat.training.token_cache import TokenCache, cache_tokens, encode_windows
+
+_VALIDATION_WINDOWS = 512
+_GENERATED_WINDOWS = 128  # of which actions are generated; Bin takes hundreds of steps for each
+_SHOWN_POSITIONS = 8
+_MARGIN = 1.25  # a generated FAST sequence may be this much longer than the longest that was taught
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A size of policy and a recipe to train it."""
+
+    model: PolicyConfig
+    training: TrainConfig
+
+
+PRESETS: dict[str, Preset] = {
+    "tiny": Preset(
+        PolicyConfig(Width(64, 32), layers=2),
+        TrainConfig(steps=300, batch_size=32, learning_rate=3e-3, warmup_steps=20, validate_every=150),
+    ),
+    "cpu": Preset(
+        PolicyConfig(Width(128, 32), layers=4),
+        TrainConfig(steps=4000, batch_size=64, learning_rate=1e-3, weight_decay=0.01, validate_every=500),
+    ),
+    "paper": Preset(
+        PolicyConfig(),
+        TrainConfig(
+            steps=200_000, batch_size=256, learning_rate=5e-5, schedule="constant", ema_decay=0.9999, precision="bf16"
+        ),
+    ),
+}
+
+
+def observation_of(windows: Windows, batch: Batch) -> Observation:
+    """A batch's observations as a policy takes them."""
+    return Observation(batch.observations, tuple(windows.tasks[number] for number in batch.task_ids))
+
+
+@dataclass
+class _PolicyTraining:
+    """What both kinds of policy need."""
+
+    windows: Windows
+    held_out: Windows
+    vision_learning_rate: float
+
+    def __post_init__(self) -> None:
+        numbers = np.arange(len(self.held_out))
+        order = Permutation(len(numbers), derive_key(0))(numbers)
+        self._validation = order[:_VALIDATION_WINDOWS]
+
+    def learning_rates(self) -> Mapping[str, float]:
+        return {"context.vision.": self.vision_learning_rate}
+
+    def save(self, module: nn.Module, directory: Path) -> None:
+        assert isinstance(module, Policy)
+        module.save_files(directory)
+
+    def _inputs(self, policy: Policy, batch: Batch) -> tuple[Values, Tensor]:
+        device = policy.context.positions.device
+        values = {key: torch.from_numpy(batch.observations[key]).to(device) for key in policy.context.config.keys}
+        return values, torch.from_numpy(batch.task_ids).to(device)
+
+    def _action_error(self, policy: Policy, chunk: Chunk, batch: Batch, space: Any) -> dict[str, float]:
+        """Open-loop error of generated chunks in model space; those that did not decode are counted apart."""
+        device = chunk.actions.device
+        key = policy.space.transform.state_key
+        state = None if key is None else torch.from_numpy(batch.observations[key][:, -1]).to(device)
+        target = space(torch.from_numpy(batch.actions).to(device), state)
+        valid = torch.from_numpy(batch.valid_mask).to(device)
+        errors = masked_error(space(chunk.actions, state), target, valid)[chunk.valid]
+        undecodable = {"undecodable": float((~chunk.valid).float().mean())}
+        return {"mse": float(errors.mean()), **undecodable} if len(errors) else undecodable
+
+
+@dataclass
+class AutoregressiveTraining(_PolicyTraining):
+    """Teacher forcing on tokens that were computed once."""
+
+    module: AutoregressivePolicy
+    taught: TokenCache | None
+    """None for Bin, whose tokens are cheaper to compute than to store."""
+
+    def loss(self, module: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Mapping[str, Tensor]]:
+        values, tasks = self._inputs(self.module, batch)
+        nll, counts, _ = module(values, tasks, self._tokens(batch).to(tasks.device), generator)
+        per_position = (nll.detach().sum(0) / counts.sum(0).clamp_min(1))[:_SHOWN_POSITIONS]
+        shown = {f"nll_{place}": value for place, value in enumerate(per_position, start=1)}
+        return nll.sum() / counts.sum(), shown
+
+    def _tokens(self, batch: Batch) -> Tokens:
+        if self.taught is not None:
+            return self.taught[batch.windows]
+        return encode_windows(self.module.tokenizer, self.windows, batch.windows)
+
+    @torch.no_grad()
+    def validate(self, module: nn.Module) -> Mapping[str, float]:
+        assert isinstance(module, AutoregressivePolicy)
+        tokenizer, batch = module.tokenizer, self.held_out[self._validation]
+        tokens = encode_windows(tokenizer, self.held_out, self._validation)
+        fitting = torch.nonzero(tokens.lengths <= module.longest).squeeze(-1)
+        values, tasks = self._inputs(module, batch)
+        nll, counts, likely = module({k: v[fitting] for k, v in values.items()}, tasks[fitting], tokens[fitting])
+        targets, _ = module.targets(tokens[fitting])
+        right = ((likely == targets) * counts).sum(0) / counts.sum(0).clamp_min(1)
+        per_position = nll.sum(0) / counts.sum(0).clamp_min(1)
+        measures = {"score": float(nll.sum() / counts.sum()), "nll_chunk": float(nll.sum(1).mean())}
+        for place in range(min(_SHOWN_POSITIONS, len(right))):
+            measures |= {f"nll_{place + 1}": float(per_position[place]), f"accuracy_{place + 1}": float(right[place])}
+        return {**measures, **self._generate(module)}
+
+    def _generate(self, policy: AutoregressivePolicy) -> dict[str, float]:
+        batch = self.held_out[self._validation[:_GENERATED_WINDOWS]]
+        observation, tokenizer = observation_of(self.held_out, batch), policy.tokenizer
+        if not tokenizer.prefix_decodable:
+            chunk = policy.predict_chunk(observation, TokenDecoding(greedy=True))
+            return self._action_error(policy, chunk, batch, tokenizer.to_model_space)
+        measures = {}
+        chunks = policy.stream(observation, TokenDecoding(greedy=True))
+        for count, chunk in enumerate(chunks, start=1):
+            measures[f"mse_{count}"] = self._action_error(policy, chunk, batch, tokenizer.to_model_space)["mse"]
+        return measures
+
+
+@dataclass
+class DiffusionTraining(_PolicyTraining):
+    """Predicting noise."""
+
+    module: DiffusionPolicy
+
+    def to_model_space(self, actions: Tensor, state: Tensor | None) -> Tensor:
+        return self.module.normalizer.normalize(self.module.space.transform.forward(actions, state))
+
+    def loss(self, module: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Mapping[str, Tensor]]:
+        values, tasks = self._inputs(self.module, batch)
+        key = self.module.space.transform.state_key
+        state = None if key is None else torch.from_numpy(batch.observations[key][:, -1]).to(tasks.device)
+        actions = self.to_model_space(torch.from_numpy(batch.actions).to(tasks.device), state)
+        valid = torch.from_numpy(batch.valid_mask).to(tasks.device)
+        return module(values, tasks, actions, valid, generator).mean(), {}
+
+    @torch.no_grad()
+    def validate(self, module: nn.Module) -> Mapping[str, float]:
+        assert isinstance(module, DiffusionPolicy)
+        batch = self.held_out[self._validation[:_GENERATED_WINDOWS]]
+        chunk = module.predict_chunk(observation_of(self.held_out, batch))
+        mse = self._action_error(module, chunk, batch, self.to_model_space)["mse"]
+        return {"score": mse, "mse": mse}
+
+
+def train_policy(config: TrainPolicyConfig) -> None:
+    """Train and save; `out/best` is the checkpoint to use."""
+    episodes = open_dataset(config.data)
+    preset = PRESETS[config.preset]
+    tokenizer = _find_tokenizer(config, episodes)
+    transform = transforms.parse(config.transform) if tokenizer is None else tokenizer.space.transform
+    horizon = config.action_horizon if tokenizer is None else tokenizer.action_horizon
+    vision = VisionConfig(config.vision_backbone, config.freeze_vision)
+    context = describe_context(episodes, config.observe, config.obs_horizon, vision, config.text_encoder)
+    extra = () if transform.state_key in (None, *config.observe) else (str(transform.state_key),)
+    window = WindowConfig(horizon, config.obs_horizon, (*config.observe, *extra))
+    train_ids, held_out_ids = split_episodes(episodes, config.validation, config.seed)
+    windows, held_out = (Windows(episodes.select(ids), window) for ids in (train_ids, held_out_ids))
+    torch.manual_seed(config.seed)
+    common = (windows, held_out, config.vision_learning_rate)
+    policy: Policy
+    task: AutoregressiveTraining | DiffusionTraining
+    if tokenizer is not None:
+        taught = None if isinstance(tokenizer, BinTokenizer) else cache_tokens(tokenizer, windows)
+        longest = None
+        if not tokenizer.total and taught is not None:
+            longest = min(tokenizer.max_tokens, round(_MARGIN * taught.longest))
+        policy = AutoregressivePolicy(context, tokenizer, preset.model, longest)
+        task = AutoregressiveTraining(*common, policy, taught)
+    else:
+        policy = DiffusionPolicy(context, action_space(episodes, horizon, transform), preset.model)
+        statistics = action_statistics(windows, transform)
+        policy.normalizer = Normalizer.from_statistics(statistics, config.normalization)
+        task = DiffusionTraining(*common, policy)
+    policy.context.fit(windows.episodes)
+    policy.trained_on = {"data": str(config.data), "validation": config.validation, "seed": config.seed}
+    train(task, windows, config.recipe.apply(replace(preset.training, seed=config.seed)), config.out, config.resume)
+
+
+def _find_tokenizer(config: TrainPolicyConfig, episodes: Episodes) -> ActionTokenizer | None:
+    if config.policy == "diffusion":
+        if config.tokenizer is not None:
+            raise InvalidOption("a diffusion policy has no tokenizer: leave out --tokenizer")
+        return None
+    if config.tokenizer is None:
+        raise InvalidOption("an autoregressive policy needs --tokenizer, a checkpoint or run of oat fit")
+    tokenizer = load_tokenizer(config.tokenizer)
+    if tokenizer.action_dim != episodes.action_dim:
+        raise InvalidOption(
+            f"{config.data} has {episodes.action_dim}-D actions, the tokenizer is for {tokenizer.action_dim}-D"
+        )
+    return tokenizer

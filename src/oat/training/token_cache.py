@@ -1,0 +1,86 @@
+"""The tokens of all windows, computed once and kept on disk: it does not change while a policy learns."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Int32, Int64
+
+from oat.atomic import staged_file
+from oat.checkpoint import config_to_json
+from oat.data.chunks import Windows
+from oat.data.columns import cache_directory
+from oat.progress import progress_bar
+from oat.tokenizers.tokenizer import ActionTokenizer, Tokens
+
+_BLOCK = 4096
+
+
+@dataclass(frozen=True)
+class TokenCache:
+    """Row w holds window w's tokens and, in its last column, how many they are."""
+
+    table: Int32[np.ndarray, "windows width_and_length"]
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __getitem__(self, windows: Int64[np.ndarray, " n"]) -> Tokens:
+        rows = torch.from_numpy(self.table[windows].astype(np.int64))
+        return Tokens(rows[:, :-1], rows[:, -1])
+
+    @property
+    def longest(self) -> int:
+        return int(self.table[:, -1].max())
+
+
+def cache_tokens(tokenizer: ActionTokenizer, windows: Windows) -> TokenCache:
+    """Read the tokens of all windows, or encode them first."""
+    file = cache_directory().with_name("tokens") / f"{_fingerprint(tokenizer, windows)}.npy"
+    if not file.exists():
+        with staged_file(file, durable=False) as staging, staging.open("wb") as out:
+            np.save(out, _encode_all(tokenizer, windows))
+    return TokenCache(np.load(file, mmap_mode="r"))
+
+
+def encode_windows(tokenizer: ActionTokenizer, windows: Windows, numbers: Int64[np.ndarray, " n"]) -> Tokens:
+    """The tokens of some windows, padded steps left out of what they describe."""
+    batch, key = windows[numbers], tokenizer.space.transform.state_key
+    state = None if key is None else batch.observations[key][:, -1]
+    return tokenizer.encode(batch.actions, batch.valid_mask, state)
+
+
+def _encode_all(tokenizer: ActionTokenizer, windows: Windows) -> Int32[np.ndarray, "windows width_and_length"]:
+    blocks = []
+    with progress_bar("tokenizing", len(windows)) as bar:
+        for first in range(0, len(windows), _BLOCK):
+            numbers = np.arange(first, min(first + _BLOCK, len(windows)))
+            blocks.append(encode_windows(tokenizer, windows, numbers))
+            bar.advance(len(numbers))
+    width = max(int(block.lengths.max()) for block in blocks)
+    table = np.zeros((len(windows), width + 1), np.int32)
+    row = 0
+    for block in blocks:
+        ids = block.ids[:, :width].cpu().numpy()
+        table[row : row + len(ids), : ids.shape[1]] = ids
+        table[row : row + len(ids), -1] = block.lengths.cpu().numpy()
+        row += len(ids)
+    return table
+
+
+def _fingerprint(tokenizer: ActionTokenizer, windows: Windows) -> str:
+    """Changes with anything that changes a token: the tokenizer's weights, the windows' actions, states and ends."""
+    digest = hashlib.blake2b(digest_size=16)
+    described = [tokenizer.kind, config_to_json(tokenizer.space), config_to_json(tokenizer.config)]
+    digest.update(json.dumps([*described, tokenizer.text_state()]).encode())
+    for name, tensor in sorted(tokenizer.state_dict().items()):
+        digest.update(name.encode() + tensor.cpu().numpy().tobytes())
+    episodes, key = windows.episodes, tokenizer.space.transform.state_key
+    parts = (episodes.actions[start:end] for start, end in zip(episodes.starts, episodes.ends, strict=True))
+    for array in (episodes.lengths, *parts):
+        digest.update(np.ascontiguousarray(array).data)
+    if key is not None:
+        digest.update(np.ascontiguousarray(episodes.observation(key)[episodes.all_frames()]).data)
+    return digest.hexdigest()
