@@ -40,6 +40,8 @@ OBJECTIVES: dict[str, TokenizerOptions] = {
     "2 prefixes, 1/√D": TokenizerOptions(keep="uniform", prefixes=2, balance=0.5),
     "4 prefixes, 1/√D": TokenizerOptions(keep="uniform", prefixes=4, balance=0.5),
     "2 prefixes, 1/D": TokenizerOptions(keep="uniform", prefixes=2, balance=1.0),
+    "D^-¼": TokenizerOptions(keep="uniform", prefixes=1, balance=0.25),
+    "2 prefixes, D^-¼": TokenizerOptions(keep="uniform", prefixes=2, balance=0.25),
 }
 _ROUNDS = 25
 _NO_WORSE = 1.02
@@ -79,7 +81,7 @@ def main(
     for number, name in enumerate(OBJECTIVES):
         record = out / f"objective-{number}.json"
         if name in only and not record.exists():
-            outcome = train(OBJECTIVES[name], data, steps[name])
+            outcome = train(OBJECTIVES[name], data, steps[str(OBJECTIVES[name].prefixes)])
             record.write_text(json.dumps({"objective": name, **vars(outcome)}) + "\n")
     records = [json.loads(file.read_text()) for file in sorted(out.glob("objective-*.json"))]
     outcomes = {record.pop("objective"): Outcome(**record) for record in records}
@@ -87,19 +89,18 @@ def main(
 
 
 def count_steps(minutes: float, record: Path) -> dict[str, int]:
-    """How many steps of each objective take the given processor time."""
+    """How many steps with each number of prefixes take the given processor time; weights cost nothing."""
     if not record.exists():
-        seconds: dict[str, list[float]] = {name: [] for name in OBJECTIVES}
-        chunks, valid = torch.randn(64, 32, 4), torch.ones(64, 32, dtype=torch.bool)
-        models = {
-            name: make_tokenizer("oat", ActionSpace(32, 4), "cpu", options) for name, options in OBJECTIVES.items()
-        }
+        counts = sorted({options.prefixes or 1 for options in OBJECTIVES.values()})
+        seconds: dict[int, list[float]] = {count: [] for count in counts}
+        chunks, valid, space = torch.randn(64, 32, 4), torch.ones(64, 32, dtype=torch.bool), ActionSpace(32, 4)
+        models = {count: make_tokenizer("oat", space, "cpu", TokenizerOptions(prefixes=count)) for count in counts}
         for round_number in range(_ROUNDS):
-            for name, model in models.items():
+            for count, model in models.items():
                 begin = time.process_time()
                 torch.autograd.backward(model(chunks, valid, torch.Generator().manual_seed(round_number)).loss)
-                seconds[name].append(time.process_time() - begin)
-        steps = {name: math.floor(minutes * 60 / statistics.median(taken)) for name, taken in seconds.items()}
+                seconds[count].append(time.process_time() - begin)
+        steps = {count: math.floor(minutes * 60 / statistics.median(taken)) for count, taken in seconds.items()}
         record.write_text(json.dumps({"minutes": minutes, **steps}) + "\n")
     return dict(json.loads(record.read_text()))
 

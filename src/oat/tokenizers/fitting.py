@@ -17,9 +17,10 @@ from oat.errors import unknown_name
 from oat.nn.transformer import Width
 from oat.tokenizers import TOKENIZERS
 from oat.tokenizers.autoencoder import AutoencoderConfig, AutoencoderTokenizer, ObjectiveConfig
+from oat.tokenizers.bin import BinConfig, BinTokenizer
 from oat.tokenizers.decoder import DecoderConfig
 from oat.tokenizers.evaluation import Chunks, distortions, draw_chunks, prefix_lengths
-from oat.tokenizers.fast import FASTTokenizer
+from oat.tokenizers.fast import FASTConfig, FASTTokenizer
 from oat.tokenizers.oat import OATConfig
 from oat.tokenizers.quest import DOWNSAMPLING, QueSTConfig
 from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer
@@ -92,7 +93,9 @@ def make_tokenizer(
     if kind == "oat":
         config = override(OATConfig(**fields), register_attention=options.register_attention)
         return TOKENIZERS[kind](space, config)  # type: ignore[call-arg]
-    return TOKENIZERS[kind](space)
+    if kind == "fast":
+        return FASTTokenizer(space, override(FASTConfig(), scale=options.scale, vocab_size=options.vocab_size))
+    return BinTokenizer(space, override(BinConfig(), bins=options.bins))
 
 
 def _with_options(model: AutoencoderConfig, options: TokenizerOptions) -> AutoencoderConfig:

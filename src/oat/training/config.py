@@ -98,7 +98,7 @@ class RecipeOptions:
 
 @dataclass(frozen=True)
 class TokenizerOptions:
-    """Departures from the preset's learned tokenizer; None keeps its value."""
+    """Departures from the tokenizer's usual form; None keeps it."""
 
     latent_horizon: int | None = None
     """H_l: tokens per chunk (OAT)."""
@@ -124,6 +124,12 @@ class TokenizerOptions:
     """OAT: a prefix of length K weighs D_K to the power of minus this, with D_K its running error."""
     register_attention: Literal["causal", "full"] | None = None
     """OAT: whether register i sees registers j ≤ i only, or all of them."""
+    scale: float | None = None
+    """FAST: coefficients are multiplied by this before rounding; larger is finer and longer."""
+    vocab_size: int | None = None
+    """FAST: vocabulary of the byte-pair encoding."""
+    bins: int | None = None
+    """Bin: bins per dimension."""
 
 
 @dataclass(frozen=True)

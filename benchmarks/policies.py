@@ -1,0 +1,125 @@
+"""What policies cost: a training step with cached tokens, one chunk at batch 1. Ratios come from one run.
+
+OMP_NUM_THREADS=1 python benchmarks/policies.py
+
+Paper-size policies over a 39-D state; weights are random, which changes no timing.
+"""
+
+import sys
+
+if not __package__:
+    sys.path.pop(0)  # run as a script, tokenizers.py beside it would stand for the library of that name
+
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import torch
+import tyro
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from oat.data.chunks import WindowConfig, Windows
+from oat.data.episodes import STATE, Episodes
+from oat.data.normalize import Normalizer, action_statistics
+from oat.interfaces import Observation
+from oat.policies import AutoregressivePolicy, TokenDecoding
+from oat.policies.context import describe_context
+from oat.policies.training import AutoregressiveTraining
+from oat.tokenizers.fitting import make_tokenizer
+from oat.tokenizers.tokenizer import ActionSpace
+from oat.training.token_cache import TokenCache
+
+HORIZON, DIM, STATE_DIM, BATCH = 32, 7, 39, 64
+REFERENCE_MS = 27 + 8  # the authors' code on a machine of this kind: 8 tokens, then detokenizing (best of its range)
+Row = tuple[str, str, str]
+
+
+def main(repeats: int = 40) -> None:
+    """Measure training and generation.
+
+    Args:
+        repeats: Calls that each median is taken over.
+    """
+    torch.set_num_threads(1)
+    policy, task = make_policy()
+    table = Table("measure", "value", "required", box=box.MARKDOWN)
+    for row in (*measure_generation(policy, repeats), measure_training(policy, task, max(5, repeats // 4))):
+        table.add_row(*row)
+    Console(width=120).print(table)
+
+
+def make_policy() -> tuple[AutoregressivePolicy, AutoregressiveTraining]:
+    generator = np.random.default_rng(0)
+    actions = np.cumsum(generator.normal(size=(2000, DIM)), axis=0).astype(np.float32)
+    states = generator.normal(size=(2000, STATE_DIM)).astype(np.float32)
+    episodes = Episodes.from_arrays(actions, [100] * 20, observations={STATE: states})
+    windows = Windows(episodes, WindowConfig(HORIZON, 2, (STATE,)))
+    tokenizer = make_tokenizer("oat", ActionSpace(HORIZON, DIM), "paper")
+    tokenizer.normalizer = Normalizer.from_statistics(action_statistics(windows))
+    policy = AutoregressivePolicy(describe_context(episodes, (STATE,)), tokenizer)
+    table = generator.integers(0, tokenizer.vocab_size, (len(windows), tokenizer.max_tokens + 1)).astype(np.int32)
+    table[:, -1] = tokenizer.max_tokens
+    return policy, AutoregressiveTraining(windows, windows, 0.2, policy, TokenCache(table))
+
+
+def measure_generation(policy: AutoregressivePolicy, repeats: int) -> list[Row]:
+    one, many = _observation(1), _observation(16)
+    times = {k: _median(partial(policy.predict_chunk, one, TokenDecoding(k)), repeats) for k in range(1, 9)}
+    extra = np.diff([times[k] for k in range(1, 9)])
+    single, batch = (_median(partial(_tokens, policy, given), repeats) for given in (one, many))
+    return [
+        (
+            "one chunk, K = 8, ms",
+            f"{times[8]:.1f}",
+            f"≤ {REFERENCE_MS / 2:.1f}, half the reference's {REFERENCE_MS}",
+        ),
+        ("one chunk, K = 1, ms", f"{times[1]:.1f}", ""),
+        ("each extra token, ms: K = 2 … 8", " ".join(f"{value:.2f}" for value in extra), "constant"),
+        ("8 tokens for 16 rows / for 1", f"{batch:.1f} / {single:.1f} = {batch / single:.2f}", "≤ 4"),
+    ]
+
+
+def measure_training(policy: AutoregressivePolicy, task: AutoregressiveTraining, repeats: int) -> Row:
+    batch = task.windows[np.arange(BATCH)]
+    tokens, (values, tasks) = task._tokens(batch), task._inputs(policy, batch)
+
+    def whole() -> None:
+        loss, _ = task.loss(policy, task.windows[np.arange(BATCH)], torch.Generator())
+        torch.autograd.backward(loss)
+
+    def alone() -> None:
+        nll, counts, _ = policy(values, tasks, tokens)
+        torch.autograd.backward(nll.sum() / counts.sum())
+
+    ratios = [_median(whole, 1) / _median(alone, 1) for _ in range(repeats)]
+    return ("training step / its transformer alone", f"{statistics.median(ratios):.2f}", "≤ 1.1")
+
+
+def _tokens(policy: AutoregressivePolicy, observation: Observation) -> None:
+    with torch.no_grad():
+        for _ in policy.generate_tokens(*policy.context.read(observation), TokenDecoding(greedy=True), None):
+            pass
+
+
+def _observation(rows: int) -> Observation:
+    state = np.random.default_rng(1).normal(size=(rows, 2, STATE_DIM)).astype(np.float32)
+    return Observation({STATE: state}, ("",) * rows)
+
+
+def _median(call: Callable[[], object], repeats: int) -> float:
+    """Milliseconds."""
+    call()
+    taken = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        call()
+        taken.append(1e3 * (time.perf_counter() - begin))
+    return statistics.median(taken)
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
