@@ -6,8 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from oat.data.episodes import STATE, Episodes
+from oat.policies import AutoregressivePolicy
+from oat.policies.context import describe_context
+from oat.policies.training import PRESETS
 from tests.datasets import make_episodes, write_lerobot
-from tests.tokenizers.fitted import fitted
+from tests.tokenizers.fitted import DIM, fitted
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -17,6 +21,10 @@ def test_python_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.chdir(tmp_path)
     write_lerobot(tmp_path / "demonstrations", make_episodes(12))
     fitted("oat").save(tmp_path / "tokenizer")
+    states = np.zeros((20, 4), np.float32)
+    seen = Episodes.from_arrays(states[:, :DIM], [20], ["reach"], observations={STATE: states})
+    policy = AutoregressivePolicy(describe_context(seen, (STATE,)), fitted("oat"), PRESETS["tiny"].model)
+    policy.save(tmp_path / "policy")
     examples = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     assert len(examples) >= 3
     for example in examples:

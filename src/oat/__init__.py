@@ -6,21 +6,35 @@ from typing import Any
 from oat.data.chunks import Batch, Mixture, WindowConfig, Windows, split_episodes, stream
 from oat.data.episodes import Episodes, open_dataset
 from oat.errors import OatError
+from oat.interfaces import Observation
 
 __version__ = "0.1.0"
+
+_LATER = {
+    "oat.tokenizers": ("BinTokenizer", "FASTTokenizer", "OATTokenizer", "QueSTTokenizer"),
+    "oat.tokenizers.fitting": ("load_tokenizer",),
+    "oat.policies": ("Denoising", "Noise", "TokenDecoding", "load_policy"),
+}
+"""What imports torch, which takes seconds, and is therefore imported when first used."""
 
 __all__ = [
     "Batch",
     "BinTokenizer",
+    "Denoising",
     "Episodes",
     "FASTTokenizer",
     "Mixture",
+    "Noise",
     "OATTokenizer",
     "OatError",
+    "Observation",
     "QueSTTokenizer",
+    "TokenDecoding",
     "WindowConfig",
     "Windows",
     "__version__",
+    "load_policy",
+    "load_tokenizer",
     "open_dataset",
     "split_episodes",
     "stream",
@@ -28,7 +42,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The tokenizers, when first used: they import torch, which takes seconds."""
-    if name in __all__:
-        return getattr(import_module("oat.tokenizers"), name)
+    for module, names in _LATER.items():
+        if name in names:
+            return getattr(import_module(module), name)
     raise AttributeError(f"module 'oat' has no attribute {name!r}")

@@ -1,7 +1,7 @@
 """Transformer blocks: pre-norm attention with normalised queries and keys, gated or plain feed-forward layers."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import cast
 
@@ -205,8 +205,8 @@ class Backbone(nn.Module):
         self.norm = make_norm(width.dim)
 
     @property
-    def layers(self) -> Sequence[DecoderBlock]:
-        return cast(Sequence[DecoderBlock], self.blocks)
+    def layers(self) -> Iterable[DecoderBlock]:
+        return cast(Iterable[DecoderBlock], self.blocks)
 
     def forward(
         self, x: Float[Tensor, "batch time dim"], context: Float[Tensor, "batch tokens dim"], causal: bool

@@ -34,6 +34,8 @@ class VisionConfig:
     def __post_init__(self) -> None:
         if not 0 < self.crop <= 1:
             raise InvalidOption(f"crop must be in (0, 1], got {self.crop}")
+        if self.frozen and self.backbone is None:
+            raise InvalidOption("convolutions from scratch cannot be frozen: name a vision backbone")
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ def describe_context(
         camera_sizes=tuple((int(frames[key].shape[1]), int(frames[key].shape[2])) for key in cameras),
         tasks=episodes.tasks,
         text_encoder=text_encoder,
-        text_dim=0 if text_encoder is None else embed_texts(text_encoder, episodes.tasks[:1]).shape[1],
+        text_dim=0 if text_encoder is None else embed_texts(text_encoder, episodes.tasks).shape[1],
         vision=vision or VisionConfig(),
     )
 
@@ -179,18 +181,25 @@ class ContextEncoder(nn.Module):
         features = self.vision[camera](pixels)
         return self.from_features[camera](features).reshape(*images.shape[:2], -1)
 
-    def read(self, observation: Observation) -> tuple[Values, Int64[Tensor, " batch"]]:
-        """An observation as tensors on this module's device, after every check."""
-        self._check(observation)
+    def read(
+        self, observation: Observation, also: Mapping[str, tuple[int, ...]] | None = None
+    ) -> tuple[Values, Int64[Tensor, " batch"]]:
+        """An observation as tensors on this module's device, after every check; `also` names further vectors."""
+        sizes = {**(also or {}), **self.config.sizes()}
+        self._check(observation, sizes)
+        tasks = self.task.find(observation.tasks)
+        values = {key: torch.as_tensor(observation.values[key]) for key in sizes}
+        read = {key: value if key in self.config.cameras else value.float() for key, value in values.items()}
         device = self.positions.device
-        tasks = self.task.find(observation.tasks).to(device)
-        return {key: torch.as_tensor(observation.values[key]).to(device) for key in self.config.keys}, tasks
+        return {key: value.to(device) for key, value in read.items()}, tasks.to(device)
 
-    def _check(self, observation: Observation) -> None:
-        for key, size in self.config.sizes().items():
+    def _check(self, observation: Observation, sizes: Mapping[str, tuple[int, ...]]) -> None:
+        if len(observation) == 0:
+            raise InvalidObservation("the observation has no rows")
+        for key, size in sizes.items():
             if key not in observation.values:
                 raise InvalidObservation(
-                    f"the observation lacks {key!r}; it needs {', '.join(self.config.keys)}, "
+                    f"the observation lacks {key!r}; it needs {', '.join(sizes)}, "
                     f"got {', '.join(observation.values) or 'nothing'}"
                 )
             value = np.asarray(observation.values[key])
@@ -202,11 +211,12 @@ class ContextEncoder(nn.Module):
                     raise InvalidObservation(f"{key} must be uint8 images, got {value.dtype}")
             elif not np.issubdtype(value.dtype, np.floating):
                 raise InvalidObservation(f"{key} must be floating-point numbers, got {value.dtype}")
-            elif not np.isfinite(value).all():
-                where = tuple(np.argwhere(~np.isfinite(value))[0].tolist())
+            elif not (fine := np.abs(value) <= _LARGEST).all():
+                where = tuple(np.argwhere(~fine)[0].tolist())
                 raise InvalidObservation(f"{key}{list(where)} is {value[where]}")
 
 
+_LARGEST = np.finfo(np.float32).max
 _STATE_LIMIT = 3.0  # states far outside what training saw are brought this near to it
 
 

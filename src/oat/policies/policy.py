@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
@@ -93,17 +92,16 @@ class Policy(nn.Module, ABC):
         Without noise a row's is keyed by its place in the batch. Sums are rounded differently in batches of different
         sizes: with `pad_to` every call computes that many rows, so that a row's chunk is the same whatever its company.
         """
-        *_, last = self._run(observation, decoding, noise, every_step=False, pad_to=pad_to)
+        *_, last = self._start(observation, decoding, noise, every_step=False, pad_to=pad_to)
         return last
 
     def stream(
         self, observation: Observation, decoding: Decoding | None = None, noise: Noise | None = None
     ) -> Iterator[Chunk]:
         """The chunk after every token or denoising step; without prefixes that decode, only the finished one."""
-        return self._run(observation, decoding, noise, every_step=True)
+        return self._start(observation, decoding, noise, every_step=True)
 
-    @torch.no_grad()
-    def _run(
+    def _start(
         self,
         observation: Observation,
         decoding: Decoding | None,
@@ -111,14 +109,31 @@ class Policy(nn.Module, ABC):
         every_step: bool,
         pad_to: int | None = None,
     ) -> Iterator[Chunk]:
+        """Check everything now; what it gives computes when it is asked."""
         decoding, rows = decoding or self.default_decoding, len(observation)
         self.check_decoding(decoding)
-        noise = noise or Noise.of(range(rows), [0] * rows)
+        noise = Noise.of(range(rows), [0] * rows) if noise is None else noise
         if len(noise) != rows:
             raise InvalidOption(f"{rows} observations need as many rows of noise, got {len(noise)}")
-        if pad_to is not None:
-            observation, noise = _padded(observation, noise, pad_to)
-        values, tasks = self.context.read(observation)
+        if pad_to is not None and pad_to < rows:
+            raise InvalidOption(f"cannot pad {rows} rows to {pad_to}")
+        values, tasks = self.context.read(observation, self._reference)
+        missing = 0 if pad_to is None else pad_to - rows
+        if missing:
+            values = {key: _repeat_first(value, missing) for key, value in values.items()}
+            tasks, noise = _repeat_first(tasks, missing), Noise(noise.keys + noise.keys[:1] * missing)
+        return self._run(values, tasks, decoding, noise, every_step, rows)
+
+    @torch.no_grad()
+    def _run(
+        self,
+        values: Values,
+        tasks: Int64[Tensor, " batch"],
+        decoding: Decoding,
+        noise: Noise,
+        every_step: bool,
+        rows: int,
+    ) -> Iterator[Chunk]:
         was_training = self.training
         self.eval()
         try:
@@ -126,6 +141,12 @@ class Policy(nn.Module, ABC):
                 yield chunk[:rows]
         finally:
             self.train(was_training)
+
+    @property
+    def _reference(self) -> dict[str, tuple[int, ...]]:
+        """The state that the action transform refers to, which the context need not observe, and its shape."""
+        key, dim = self.space.transform.state_key, self.space.state_dim
+        return {} if key is None or dim is None else {key: (dim,)}
 
     def current_state(self, values: Values) -> Float[Tensor, "batch state"] | None:
         """What the action transform refers to, if it does."""
@@ -164,12 +185,6 @@ def _with_architecture(context: ContextEncoder) -> ContextConfig:
     return config
 
 
-def _padded(observation: Observation, noise: Noise, rows: int) -> tuple[Observation, Noise]:
-    missing = rows - len(observation)
-    if missing < 0:
-        raise InvalidOption(f"cannot pad {len(observation)} rows to {rows}")
-    values = {
-        key: np.concatenate([value, np.repeat(value[:1], missing, axis=0)]) for key, value in observation.values.items()
-    }
-    padded = Observation(values, observation.tasks + observation.tasks[:1] * missing)
-    return padded, Noise(noise.keys + noise.keys[:1] * missing)
+def _repeat_first(rows: Tensor, times: int) -> Tensor:
+    """With its first row as many times more."""
+    return torch.cat([rows, rows[:1].expand(times, *rows.shape[1:])])

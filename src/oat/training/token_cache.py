@@ -10,7 +10,7 @@ from jaxtyping import Int32, Int64
 
 from oat.atomic import staged_file
 from oat.checkpoint import config_to_json
-from oat.data.chunks import Windows
+from oat.data.chunks import Batch, WindowConfig, Windows
 from oat.data.columns import cache_directory
 from oat.progress import progress_bar
 from oat.tokenizers.tokenizer import ActionTokenizer, Tokens
@@ -45,19 +45,22 @@ def cache_tokens(tokenizer: ActionTokenizer, windows: Windows) -> TokenCache:
     return TokenCache(np.load(file, mmap_mode="r"))
 
 
-def encode_windows(tokenizer: ActionTokenizer, windows: Windows, numbers: Int64[np.ndarray, " n"]) -> Tokens:
+def encode_batch(tokenizer: ActionTokenizer, batch: Batch) -> Tokens:
     """The tokens of some windows, padded steps left out of what they describe."""
-    batch, key = windows[numbers], tokenizer.space.transform.state_key
+    key = tokenizer.space.transform.state_key
     state = None if key is None else batch.observations[key][:, -1]
     return tokenizer.encode(batch.actions, batch.valid_mask, state)
 
 
 def _encode_all(tokenizer: ActionTokenizer, windows: Windows) -> Int32[np.ndarray, "windows width_and_length"]:
+    key = tokenizer.space.transform.state_key
+    config = WindowConfig(windows.config.action_horizon, 1, () if key is None else (key,))
+    needed = Windows(windows.episodes, config)  # no images: they would be decoded for nothing
     blocks = []
     with progress_bar("tokenizing", len(windows)) as bar:
         for first in range(0, len(windows), _BLOCK):
             numbers = np.arange(first, min(first + _BLOCK, len(windows)))
-            blocks.append(encode_windows(tokenizer, windows, numbers))
+            blocks.append(encode_batch(tokenizer, needed[numbers]))
             bar.advance(len(numbers))
     width = max(int(block.lengths.max()) for block in blocks)
     table = np.zeros((len(windows), width + 1), np.int32)
