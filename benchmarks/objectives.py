@@ -38,8 +38,6 @@ OBJECTIVES: dict[str, TokenizerOptions] = {
     "2 prefixes": TokenizerOptions(keep="uniform", prefixes=2, balance=0.0),
     "4 prefixes": TokenizerOptions(keep="uniform", prefixes=4, balance=0.0),
     "2 prefixes, 1/√D": TokenizerOptions(keep="uniform", prefixes=2, balance=0.5),
-    "4 prefixes, 1/√D": TokenizerOptions(keep="uniform", prefixes=4, balance=0.5),
-    "2 prefixes, 1/D": TokenizerOptions(keep="uniform", prefixes=2, balance=1.0),
     "D^-¼": TokenizerOptions(keep="uniform", prefixes=1, balance=0.25),
     "2 prefixes, D^-¼": TokenizerOptions(keep="uniform", prefixes=2, balance=0.25),
 }

@@ -40,7 +40,13 @@ HORIZON, DIM = 32, 7
 REFERENCE_ENCODE_RATE = 700  # chunks/s of the authors' encoder on two threads of a machine of this kind
 PAPER_STEPS, OUR_STEPS, BATCH = 2000, 400, 64
 OURS_ON_THE_PAPER_S_MODEL = RecipeOptions(
-    steps=OUR_STEPS, batch_size=BATCH, learning_rate=1e-3, schedule="cosine", precision="no", validate_every=OUR_STEPS
+    steps=OUR_STEPS,
+    batch_size=BATCH,
+    learning_rate=2e-3,
+    optimizer="muon",
+    schedule="cosine",
+    precision="no",
+    validate_every=OUR_STEPS,
 )
 Row = tuple[str, str, str]
 

@@ -1,6 +1,7 @@
 """Instructions to vectors by a Hugging Face text encoder."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 from jaxtyping import Float
@@ -10,9 +11,15 @@ from oat.errors import InvalidOption
 from oat.extras import import_extra
 
 
-@torch.no_grad()
 def embed_texts(name: str, texts: Sequence[str]) -> Float[Tensor, "texts dim"]:
     """Pooled outputs of the encoder with this name on the hub or in this local directory."""
+    return _embed(name, tuple(texts)).clone()
+
+
+@lru_cache(maxsize=16)
+@torch.no_grad()
+def _embed(name: str, texts: tuple[str, ...]) -> Float[Tensor, "texts dim"]:
+    """Kept, because loading the encoder takes much longer than using it."""
     transformers = import_extra("transformers", "hf")
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(name)
@@ -20,7 +27,7 @@ def embed_texts(name: str, texts: Sequence[str]) -> Float[Tensor, "texts dim"]:
     except (OSError, ValueError) as error:
         raise InvalidOption(f"cannot load the text encoder {name!r}: {error}") from error
     encoder = getattr(model, "text_model", model.get_encoder() if model.config.is_encoder_decoder else model)
-    inputs = tokenizer(list(texts), padding=True, return_tensors="pt")
+    inputs = tokenizer(list(texts), padding=True, truncation=True, return_tensors="pt")
     outputs = encoder(**inputs)
     pooled = getattr(outputs, "pooler_output", None)
     if pooled is not None:

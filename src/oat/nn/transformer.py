@@ -56,7 +56,9 @@ class KeyValueCache:
         self._memory = torch.empty(shape, dtype=like.dtype, device=like.device)
         self.length = 0
 
-    def append(self, new: KeysValues) -> KeysValues:
+    def append(
+        self, new: KeysValues
+    ) -> tuple[Float[Tensor, "batch heads all head_dim"], Float[Tensor, "batch heads all head_dim"]]:
         """Add positions; gives all so far."""
         end = self.length + new[0].shape[2]
         for memory, values in zip(self._memory, new, strict=True):

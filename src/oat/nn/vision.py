@@ -27,7 +27,9 @@ def crop_offsets(images: Images, size: tuple[int, int], generator: torch.Generat
     return (torch.rand(len(images), 2, generator=generator) * (room + 1)).long()
 
 
-def crop(images: Images, size: tuple[int, int], offsets: Int64[Tensor, "batch 2"]) -> Images:
+def crop(
+    images: Images, size: tuple[int, int], offsets: Int64[Tensor, "batch 2"]
+) -> UInt8[Tensor, "batch time rows columns 3"]:
     """The same crop for all frames of a row, so that motion stays motion."""
     offsets = offsets.to(images.device)
     rows = offsets[:, :1] + torch.arange(size[0], device=images.device)
@@ -82,13 +84,8 @@ class Pretrained:
     architecture: dict[str, Any]
     mean: tuple[float, ...] = _IMAGENET_MEAN
     std: tuple[float, ...] = _IMAGENET_STD
-
-    @property
-    def image_size(self) -> int | None:
-        """The size the model insists on, if it does."""
-        described = self.architecture.get("vision_config", self.architecture)
-        size = described.get("image_size")
-        return size if isinstance(size, int) else None
+    image_size: int | None = None
+    """Height and width that images are resized to; None leaves them as they are."""
 
 
 class HuggingFaceVision(nn.Module):
@@ -101,12 +98,14 @@ class HuggingFaceVision(nn.Module):
         super().__init__()
         self.pretrained, self.frozen = pretrained, frozen
         self.model = _vision_part(_build(pretrained.architecture) if model is None else model)
-        self.model.requires_grad_(not frozen)
+        self.model.requires_grad_(not frozen).eval()  # measuring its outputs must not change batch statistics
         self.register_buffer("mean", torch.tensor(pretrained.mean)[:, None, None], persistent=False)
         self.register_buffer("std", torch.tensor(pretrained.std)[:, None, None], persistent=False)
         size = pretrained.image_size or 64
-        with torch.no_grad():
-            self.features = self._pooled(torch.zeros(1, 3, size, size)).shape[1]
+        outputs = self._pooled(torch.zeros(1, 3, size, size))
+        self.features = outputs.shape[1]
+        if not frozen:
+            _freeze_unused(self.model, outputs)
 
     @classmethod
     def from_pretrained(cls, name: str, frozen: bool) -> "HuggingFaceVision":
@@ -118,11 +117,18 @@ class HuggingFaceVision(nn.Module):
             raise InvalidOption(f"cannot load the vision backbone {name!r}: {error}") from error
         described = _preprocessing(name)
         mean, std = described.get("image_mean", _IMAGENET_MEAN), described.get("image_std", _IMAGENET_STD)
-        return cls(Pretrained(model.config.to_dict(), tuple(mean), tuple(std)), frozen, model)
+        architecture = model.config.to_dict()
+        return cls(
+            Pretrained(architecture, tuple(mean), tuple(std), _image_size(architecture, described)), frozen, model
+        )
 
     def train(self, mode: bool = True) -> "HuggingFaceVision":
-        """A frozen backbone stays in evaluation mode."""
-        return super().train(mode and not self.frozen)
+        """A frozen backbone stays in evaluation mode, and so does batch normalisation, which averaged weights need."""
+        super().train(mode and not self.frozen)
+        for module in self.model.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.eval()
+        return self
 
     def forward(self, pixels: Pixels) -> Float[Tensor, "n features"]:
         size = self.pretrained.image_size
@@ -142,6 +148,24 @@ def _vision_part(model: nn.Module) -> nn.Module:
     part = getattr(model, "vision_model", model)
     assert isinstance(part, nn.Module)
     return part
+
+
+def _freeze_unused(model: nn.Module, outputs: Float[Tensor, "n features"]) -> None:
+    """Parameters without a gradient, such as the token for masked patches, would stop training on several processes."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    gradients = torch.autograd.grad(outputs.sum(), parameters, allow_unused=True)
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.requires_grad_(gradient is not None)
+
+
+def _image_size(architecture: dict[str, Any], preprocessing: dict[str, Any]) -> int | None:
+    """What the model's own image processor makes of images, or else what the model was built for, if it says."""
+    built_for = architecture.get("vision_config", architecture).get("image_size")
+    for size in (preprocessing.get("crop_size"), preprocessing.get("size"), built_for):
+        height = size.get("height") if isinstance(size, dict) else size
+        if isinstance(height, int):
+            return height
+    return None
 
 
 def _build(architecture: dict[str, Any]) -> nn.Module:

@@ -1,6 +1,7 @@
 """Stage 3 of the pipeline: observation → chunk."""
 
 from pathlib import Path
+from typing import Any
 
 from oat.checkpoint import CONFIG_FILE, config_from_json, load_checkpoint
 from oat.errors import CheckpointError
@@ -33,18 +34,23 @@ def load_policy(path: str | Path) -> Policy:
     path = Path(path).expanduser()
     folder = path if (path / CONFIG_FILE).exists() or not (path / "best").exists() else path / "best"
     described, tensors = load_checkpoint(folder, POLICIES)
-    context = config_from_json(ContextConfig, described["context"])
-    config = config_from_json(PolicyConfig, described["config"])
-    policy: Policy
-    if described["kind"] == AutoregressivePolicy.kind:
-        tokenizer = load_tokenizer(folder / TOKENIZER_FOLDER)
-        policy = AutoregressivePolicy(context, tokenizer, config, described["longest"])
-        tensors |= {f"tokenizer.{name}": tensor for name, tensor in tokenizer.state_dict().items()}
-    else:
-        policy = DiffusionPolicy(context, config_from_json(ActionSpace, described["space"]), config)
-    policy.trained_on = dict(described.get("trained_on", {}))
     try:
-        policy.load_state_dict(tensors)
+        policy = _build(folder, described)
+    except KeyError as error:
+        raise CheckpointError(f"{folder / CONFIG_FILE} lacks {error}") from error
+    policy.trained_on = dict(described.get("trained_on", {}))
+    kept = {name: tensor for name, tensor in policy.state_dict().items() if name not in policy.own_state()}
+    try:
+        policy.load_state_dict({**kept, **tensors})
     except RuntimeError as error:
         raise CheckpointError(f"{folder}: its weights do not fit its configuration ({error})") from error
     return policy.eval()
+
+
+def _build(folder: Path, described: dict[str, Any]) -> Policy:
+    """The policy without its weights, but with its tokenizer."""
+    context = config_from_json(ContextConfig, described["context"])
+    config = config_from_json(PolicyConfig, described["config"])
+    if described["kind"] == AutoregressivePolicy.kind:
+        return AutoregressivePolicy(context, load_tokenizer(folder / TOKENIZER_FOLDER), config, described["longest"])
+    return DiffusionPolicy(context, config_from_json(ActionSpace, described["space"]), config)

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -124,7 +125,6 @@ class Policy(nn.Module, ABC):
             tasks, noise = _repeat_first(tasks, missing), Noise(noise.keys + noise.keys[:1] * missing)
         return self._run(values, tasks, decoding, noise, every_step, rows)
 
-    @torch.no_grad()
     def _run(
         self,
         values: Values,
@@ -134,13 +134,26 @@ class Policy(nn.Module, ABC):
         every_step: bool,
         rows: int,
     ) -> Iterator[Chunk]:
+        chunks = self.generate(values, tasks, decoding, noise, every_step)
+        while True:
+            with self._evaluating():
+                chunk = next(chunks, None)
+            if chunk is None:
+                return
+            yield chunk[:rows]
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """Without gradients and in evaluation mode; who asked for a chunk has his own modes back between two."""
         was_training = self.training
-        self.eval()
+        if was_training:
+            self.eval()
         try:
-            for chunk in self.generate(values, tasks, decoding, noise, every_step):
-                yield chunk[:rows]
+            with torch.no_grad():
+                yield
         finally:
-            self.train(was_training)
+            if was_training:
+                self.train()
 
     @property
     def _reference(self) -> dict[str, tuple[int, ...]]:

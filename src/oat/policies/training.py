@@ -1,12 +1,12 @@
 """Training a policy on demonstrations, with open-loop measures on held-out episodes as it goes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from oat.data import transforms
@@ -19,7 +19,7 @@ from oat.interfaces import Observation
 from oat.nn.transformer import Width
 from oat.policies.autoregressive import AutoregressivePolicy
 from oat.policies.context import Values, VisionConfig, describe_context
-from oat.policies.decoding import TokenDecoding
+from oat.policies.decoding import Decoding, Noise, TokenDecoding
 from oat.policies.diffusion import DiffusionPolicy
 from oat.policies.policy import Chunk, Policy, PolicyConfig
 from oat.tokenizers.bin import BinTokenizer
@@ -28,10 +28,11 @@ from oat.tokenizers.fitting import action_space, load_tokenizer
 from oat.tokenizers.tokenizer import ActionTokenizer, Tokens
 from oat.training.config import TrainConfig, TrainPolicyConfig
 from oat.training.loop import train
-from oat.training.token_cache import TokenCache, cache_tokens, encode_windows
+from oat.training.token_cache import TokenCache, cache_tokens, encode_batch
 
 _VALIDATION_WINDOWS = 512
 _GENERATED_WINDOWS = 128  # of which actions are generated; Bin takes hundreds of steps for each
+_BLOCK = 64  # windows that are evaluated at a time: all their images at once may not fit
 _SHOWN_POSITIONS = 8
 _MARGIN = 1.25  # a generated FAST sequence may be this much longer than the longest that was taught
 
@@ -92,16 +93,30 @@ class _PolicyTraining:
         values = {key: torch.from_numpy(batch.observations[key]).to(device) for key in policy.context.config.keys}
         return values, torch.from_numpy(batch.task_ids).to(device)
 
-    def _action_error(self, policy: Policy, chunk: Chunk, batch: Batch, space: Any) -> dict[str, float]:
-        """Open-loop error of generated chunks in model space; those that did not decode are counted apart."""
-        device = chunk.actions.device
-        key = policy.space.transform.state_key
+    def _blocks(self, count: int) -> Iterator[Batch]:
+        """The first held-out windows, a few at a time."""
+        chosen = self._validation[:count]
+        return (self.held_out[chosen[first : first + _BLOCK]] for first in range(0, len(chosen), _BLOCK))
+
+    def _open_loop(
+        self, policy: Policy, to_model_space: Callable[[Tensor, Tensor | None], Tensor], decoding: Decoding
+    ) -> Float[Tensor, "chunks windows"]:
+        """Errors in model space of every chunk that `stream` gives; NaN where it did not decode."""
+        blocks = []
+        for batch in self._blocks(_GENERATED_WINDOWS):
+            noise = Noise.of(batch.windows.tolist(), [0] * len(batch))
+            chunks = policy.stream(observation_of(self.held_out, batch), decoding, noise)
+            blocks.append(torch.stack([self._errors(policy, chunk, batch, to_model_space) for chunk in chunks]))
+        return torch.cat(blocks, dim=1)
+
+    def _errors(
+        self, policy: Policy, chunk: Chunk, batch: Batch, to_model_space: Callable[[Tensor, Tensor | None], Tensor]
+    ) -> Float[Tensor, " batch"]:
+        device, key = chunk.actions.device, policy.space.transform.state_key
         state = None if key is None else torch.from_numpy(batch.observations[key][:, -1]).to(device)
-        target = space(torch.from_numpy(batch.actions).to(device), state)
+        target = to_model_space(torch.from_numpy(batch.actions).to(device), state)
         valid = torch.from_numpy(batch.valid_mask).to(device)
-        errors = masked_error(space(chunk.actions, state), target, valid)[chunk.valid]
-        undecodable = {"undecodable": float((~chunk.valid).float().mean())}
-        return {"mse": float(errors.mean()), **undecodable} if len(errors) else undecodable
+        return masked_error(to_model_space(chunk.actions, state), target, valid).where(chunk.valid, torch.nan)
 
 
 @dataclass
@@ -117,40 +132,41 @@ class AutoregressiveTraining(_PolicyTraining):
         nll, counts, _ = module(values, tasks, self._tokens(batch).to(tasks.device), generator)
         per_position = (nll.detach().sum(0) / counts.sum(0).clamp_min(1))[:_SHOWN_POSITIONS]
         shown = {f"nll_{place}": value for place, value in enumerate(per_position, start=1)}
-        return nll.sum() / counts.sum(), shown
+        return nll.sum() / _mean_over_processes(counts.sum()), shown
 
     def _tokens(self, batch: Batch) -> Tokens:
         if self.taught is not None:
             return self.taught[batch.windows]
-        return encode_windows(self.module.tokenizer, self.windows, batch.windows)
+        return encode_batch(self.module.tokenizer, batch)
 
     @torch.no_grad()
     def validate(self, module: nn.Module) -> Mapping[str, float]:
         assert isinstance(module, AutoregressivePolicy)
-        tokenizer, batch = module.tokenizer, self.held_out[self._validation]
-        tokens = encode_windows(tokenizer, self.held_out, self._validation)
-        fitting = torch.nonzero(tokens.lengths <= module.longest).squeeze(-1)
-        values, tasks = self._inputs(module, batch)
-        nll, counts, likely = module({k: v[fitting] for k, v in values.items()}, tasks[fitting], tokens[fitting])
-        targets, _ = module.targets(tokens[fitting])
-        right = ((likely == targets) * counts).sum(0) / counts.sum(0).clamp_min(1)
-        per_position = nll.sum(0) / counts.sum(0).clamp_min(1)
-        measures = {"score": float(nll.sum() / counts.sum()), "nll_chunk": float(nll.sum(1).mean())}
-        for place in range(min(_SHOWN_POSITIONS, len(right))):
-            measures |= {f"nll_{place + 1}": float(per_position[place]), f"accuracy_{place + 1}": float(right[place])}
+        sums, chunks = torch.zeros(3, module.length), 0
+        for batch in self._blocks(_VALIDATION_WINDOWS):
+            tokens = encode_batch(module.tokenizer, batch)
+            fitting = torch.nonzero(tokens.lengths <= module.longest).squeeze(-1)
+            if len(fitting) == 0:
+                continue
+            values, tasks = self._inputs(module, batch)
+            nll, counts, likely = module({k: v[fitting] for k, v in values.items()}, tasks[fitting], tokens[fitting])
+            right = (likely == module.targets(tokens[fitting])[0]) * counts
+            sums[:, : nll.shape[1]] += torch.stack([nll.sum(0), right.sum(0), counts.sum(0)]).cpu()
+            chunks += len(fitting)
+        nll, right, counts = sums
+        measures = {"score": float(nll.sum() / counts.sum()), "nll_chunk": float(nll.sum()) / max(chunks, 1)}
+        for place in torch.nonzero(counts)[:_SHOWN_POSITIONS, 0].tolist():
+            measures[f"nll_{place + 1}"] = float(nll[place] / counts[place])
+            measures[f"accuracy_{place + 1}"] = float(right[place] / counts[place])
         return {**measures, **self._generate(module)}
 
     def _generate(self, policy: AutoregressivePolicy) -> dict[str, float]:
-        batch = self.held_out[self._validation[:_GENERATED_WINDOWS]]
-        observation, tokenizer = observation_of(self.held_out, batch), policy.tokenizer
-        if not tokenizer.prefix_decodable:
-            chunk = policy.predict_chunk(observation, TokenDecoding(greedy=True))
-            return self._action_error(policy, chunk, batch, tokenizer.to_model_space)
-        measures = {}
-        chunks = policy.stream(observation, TokenDecoding(greedy=True))
-        for count, chunk in enumerate(chunks, start=1):
-            measures[f"mse_{count}"] = self._action_error(policy, chunk, batch, tokenizer.to_model_space)["mse"]
-        return measures
+        errors = self._open_loop(policy, policy.tokenizer.to_model_space, TokenDecoding(greedy=True))
+        if policy.tokenizer.prefix_decodable:
+            return {f"mse_{count}": float(mean) for count, mean in enumerate(errors.mean(1), start=1)}
+        undecodable = errors[-1].isnan()
+        measures = {"undecodable": float(undecodable.float().mean())}
+        return measures if bool(undecodable.all()) else {"mse": float(errors[-1].nanmean()), **measures}
 
 
 @dataclass
@@ -173,10 +189,17 @@ class DiffusionTraining(_PolicyTraining):
     @torch.no_grad()
     def validate(self, module: nn.Module) -> Mapping[str, float]:
         assert isinstance(module, DiffusionPolicy)
-        batch = self.held_out[self._validation[:_GENERATED_WINDOWS]]
-        chunk = module.predict_chunk(observation_of(self.held_out, batch))
-        mse = self._action_error(module, chunk, batch, self.to_model_space)["mse"]
+        mse = float(self._open_loop(module, self.to_model_space, module.default_decoding)[-1].mean())
         return {"score": mse, "mse": mse}
+
+
+def _mean_over_processes(count: Float[Tensor, ""]) -> Float[Tensor, ""]:
+    """The processes' gradients are averaged: their losses must be divided by the same number."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return count
+    total = count.clone()
+    torch.distributed.all_reduce(total)
+    return total / torch.distributed.get_world_size()
 
 
 def train_policy(config: TrainPolicyConfig) -> None:
@@ -193,7 +216,7 @@ def train_policy(config: TrainPolicyConfig) -> None:
     train_ids, held_out_ids = split_episodes(episodes, config.validation, config.seed)
     windows, held_out = (Windows(episodes.select(ids), window) for ids in (train_ids, held_out_ids))
     torch.manual_seed(config.seed)
-    common = (windows, held_out, config.vision_learning_rate)
+    common = (windows, held_out, 1.0 if config.vision_backbone is None else config.vision_learning_rate)
     policy: Policy
     task: AutoregressiveTraining | DiffusionTraining
     if tokenizer is not None:

@@ -22,6 +22,8 @@ class TrainConfig:
     """After the warm-up: down to a hundredth along a cosine, or constant."""
     warmup_steps: int = 100
     """Steps of linear warm-up."""
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """AdamW for everything, or Muon for the transformers' matrices and AdamW for the rest."""
     betas: tuple[float, float] = (0.9, 0.95)
     """AdamW's momenta."""
     weight_decay: float = 0.0
@@ -79,6 +81,8 @@ class RecipeOptions:
     """Chunks per step, over all processes together."""
     learning_rate: float | None = None
     """Peak learning rate."""
+    optimizer: Literal["adamw", "muon"] | None = None
+    """AdamW for everything, or Muon for the transformers' matrices and AdamW for the rest."""
     schedule: Literal["cosine", "constant"] | None = None
     """After the warm-up: down to a hundredth along a cosine, or constant."""
     precision: Literal["no", "bf16"] | None = None

@@ -24,6 +24,7 @@ from oat.errors import CheckpointError, DatasetExists, OatError
 from oat.progress import progress_bar
 from oat.training.config import TrainConfig
 from oat.training.logs import MetricLog
+from oat.training.optimizers import make_optimizers
 
 STATE_FILE = "training_state.pt"
 _LOG_EVERY = 20
@@ -104,26 +105,14 @@ def _as_read(batch: Any) -> Any:
     return batch
 
 
-def _parameter_groups(task: Trainable) -> list[dict[str, Any]]:
-    """Parameters by the factor on their learning rate; frozen ones are left out."""
-    groups: dict[float, list[nn.Parameter]] = {}
-    for name, parameter in task.module.named_parameters():
-        factor = next((each for prefix, each in task.learning_rates().items() if name.startswith(prefix)), 1.0)
-        if parameter.requires_grad:
-            groups.setdefault(factor, []).append(parameter)
-    return [{"params": parameters, "factor": factor} for factor, parameters in groups.items()]
-
-
 class _Run:
     """A run in this process."""
 
     def __init__(self, task: Trainable, config: TrainConfig, out: Path, accelerator: Any) -> None:
         self.task, self.config, self.out, self.accelerator = task, config, out, accelerator
         self.progress = _Progress()
-        optimizer = torch.optim.AdamW(
-            _parameter_groups(task), config.learning_rate, config.betas, weight_decay=config.weight_decay
-        )
-        self.model, self.optimizer = accelerator.prepare(task.module, optimizer)
+        optimizers = make_optimizers(task.module, task.learning_rates(), config)
+        self.model, *self.optimizers = accelerator.prepare(task.module, *optimizers)
         self.average = AveragedModel(task.module, multi_avg_fn=self._average_fn())
         self.step_model: nn.Module = torch.compile(self.model) if config.compile else self.model  # type: ignore[assignment]
 
@@ -165,12 +154,13 @@ class _Run:
         seed = derive_key(self.config.seed, self.progress.step, self.accelerator.process_index)
         with self.accelerator.autocast():
             loss, details = self.task.loss(self.step_model, batch, torch.Generator().manual_seed(seed % 2**63))
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.learning_rate * group["factor"]
         self.accelerator.backward(loss)
         self.accelerator.clip_grad_norm_(self.model.parameters(), self.config.clip)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = self.learning_rate * group["factor"]
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
         self.average.update_parameters(self.accelerator.unwrap_model(self.model))
         return loss.detach(), details
 
@@ -199,7 +189,7 @@ class _Run:
             "step": self.progress.step,
             "best": self.progress.best,
             "model": self.accelerator.unwrap_model(self.model).state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "average": self.average.state_dict(),
         }
 
@@ -209,7 +199,8 @@ class _Run:
             state = torch.load(file, map_location="cpu", weights_only=True)
             self.progress = _Progress(state["step"], state["best"])
             self.accelerator.unwrap_model(self.model).load_state_dict(state["model"])
-            self.optimizer.load_state_dict(state["optimizer"])
+            for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+                optimizer.load_state_dict(saved)
             self.average.load_state_dict(state["average"])
         except (OSError, EOFError, KeyError, RuntimeError, ValueError, UnpicklingError) as error:
             raise CheckpointError(f"{file}: cannot resume from it ({error})") from error

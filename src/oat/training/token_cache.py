@@ -39,7 +39,9 @@ class TokenCache:
 def cache_tokens(tokenizer: ActionTokenizer, windows: Windows) -> TokenCache:
     """Read the tokens of all windows, or encode them first."""
     file = cache_directory().with_name("tokens") / f"{_fingerprint(tokenizer, windows)}.npy"
-    if not file.exists():
+    try:
+        return TokenCache(np.load(file, mmap_mode="r"))
+    except (FileNotFoundError, ValueError, EOFError):  # not yet, or damaged
         with staged_file(file, durable=False) as staging, staging.open("wb") as out:
             np.save(out, _encode_all(tokenizer, windows))
     return TokenCache(np.load(file, mmap_mode="r"))
