@@ -120,7 +120,7 @@ def test_it_learns_one_chunk_by_heart() -> None:
     valid = torch.ones(rows, HORIZON, dtype=torch.bool)
     optimizer, losses = torch.optim.AdamW(policy.parameters(), 3e-3, weight_decay=0.0), []
     repeat = torch.arange(rows).repeat(16)
-    for step in range(250):
+    for step in range(150):
         batch = ({key: value[repeat] for key, value in values.items()}, tasks[repeat], clean[repeat], valid[repeat])
         loss = policy(*batch, torch.Generator().manual_seed(step)).mean()
         optimizer.zero_grad()

@@ -22,7 +22,8 @@ from oat.nn.vision import HuggingFaceVision
 from oat.policies import DiffusionPolicy, load_policy
 from oat.policies.context import ContextConfig, ContextEncoder, VisionConfig, describe_context
 from oat.policies.training import DiffusionTraining
-from oat.training.loop import _parameter_groups
+from oat.training.config import TrainConfig
+from oat.training.optimizers import make_optimizers
 from tests.datasets import CAMERA
 from tests.policies.small import diffusion
 
@@ -69,7 +70,8 @@ def _observation(rows: int = 2) -> Observation:
 def _groups(policy: DiffusionPolicy, vision_learning_rate: float) -> list[dict[str, Any]]:
     """The parameters as the training loop groups them."""
     windows = Windows(Episodes.from_arrays(np.zeros((4, 3), np.float32), [4]), WindowConfig())
-    return _parameter_groups(DiffusionTraining(windows, windows, vision_learning_rate, policy))
+    task = DiffusionTraining(windows, windows, vision_learning_rate, policy)
+    return [g for each in make_optimizers(policy, task.learning_rates(), TrainConfig()) for g in each.param_groups]
 
 
 def _train(policy: DiffusionPolicy) -> None:

@@ -36,7 +36,8 @@ def _write(path: Path, action_dim: int = DIM, **arrays: np.ndarray) -> Path:
     actions = (begin + (end - begin) * time).astype(np.float32).reshape(-1, action_dim)
     state = np.concatenate([actions, np.repeat(end[:, 0], 25, axis=0)], axis=1).astype(np.float32)
     tasks = np.array(["left", "right"] * 6)
-    np.savez(path, actions=actions, state=state, episode_ends=np.arange(25, 301, 25), tasks=tasks, **arrays)
+    named: dict[str, Any] = {"actions": actions, "state": state, "tasks": tasks, **arrays}
+    np.savez(path, episode_ends=np.arange(25, 301, 25), **named)
     return path
 
 
@@ -77,8 +78,8 @@ def _oat(*arguments: str | Path) -> str:
 
 def test_the_command_trains_a_policy_that_can_be_used(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "policy"
-    arguments = ["train", "--data", data, "--tokenizer", _fit(data, "oat"), "--preset", "tiny", "--out", out]
-    _oat(*arguments, "--steps", "20", "--validate-every", "10", "--batch-size", "16")
+    recipe = ("--preset", "tiny", "--steps", "20", "--validate-every", "10", "--batch-size", "16")
+    _oat("train", "--data", data, "--tokenizer", _fit(data, "oat"), *recipe, "--out", out)
     policy = load_policy(out)
     assert isinstance(policy, AutoregressivePolicy)
     assert policy.trained_on == {"data": str(data), "validation": 0.1, "seed": 0}
@@ -126,7 +127,7 @@ def test_tokens_are_computed_once(data: Path, tmp_path: Path, monkeypatch: pytes
         return original(each, actions, *rest)
 
     monkeypatch.setattr(ActionTokenizer, "encode", count)
-    for seed, run in ((0, "one"), (0, "two"), (1, "three")):
+    for seed, run in ((0, "one"), (0, "two"), (5, "three")):
         counts.append(0)
         config = TrainPolicyConfig(data, tmp_path / run, tokenizer=tokenizer, preset="tiny", seed=seed, recipe=FEW)
         train_policy(config)
@@ -145,8 +146,10 @@ def test_it_learns(policy: Any, data: Path, tmp_path: Path) -> None:
     scores = [entry["validation/score"] for entry in _log(out) if "validation/score" in entry]
     losses = [entry["loss"] for entry in _log(out) if "loss" in entry]
     assert len(scores) == len(losses) == 3
-    assert scores[-1] < 0.9 * scores[0] or policy == "diffusion"
     assert losses[-1] < 0.9 * losses[0]
+    state = torch.load(out / "last" / "training_state.pt", weights_only=True)
+    assert state["best"] == min(scores)
+    assert (load_file(out / "best" / "model.safetensors")["backbone.norm.weight"] != 1).any()
 
 
 @pytest.mark.parametrize("policy", ["autoregressive", "diffusion"])
@@ -182,10 +185,11 @@ def test_a_run_goes_on_where_it_was(data: Path, tmp_path: Path) -> None:
 def test_relative_actions_train_without_observing_the_state_they_refer_to(tmp_path: Path) -> None:
     goal = np.random.default_rng(0).normal(size=(300, 3)).astype(np.float32)
     data = _write(tmp_path / "data.npz", goal=goal)
-    transform = "relative:dims=0+1"
+    transform = '{"kind": "relative", "dims": [0, 1]}'
     tokenizer = _fit(data, "bin", transform)
     seen = ("observation.goal",)
-    for policy, given in (("autoregressive", tokenizer), ("diffusion", None)):
+    kinds: list[tuple[Any, Path | None]] = [("autoregressive", tokenizer), ("diffusion", None)]
+    for policy, given in kinds:
         out = tmp_path / policy
         config = TrainPolicyConfig(
             data, out, policy, given, "tiny", seen, action_horizon=HORIZON, transform=transform, recipe=FEW
@@ -266,7 +270,7 @@ from oat.training.config import RecipeOptions, TrainPolicyConfig
 
 torch.set_num_threads(1)
 data, tokenizer, out = map(Path, sys.argv[1:])
-recipe = RecipeOptions(steps=12, batch_size=16, validate_every=4)
+recipe = RecipeOptions(steps=20, batch_size=16, validate_every=5)
 train_policy(TrainPolicyConfig(data, out, tokenizer=tokenizer, preset="tiny", recipe=recipe))
 world, rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
 (out / f"rank {rank} of {world}").touch()
@@ -277,7 +281,7 @@ def test_two_processes_train_as_one_does(data: Path, tmp_path: Path) -> None:
     """FAST, because its sequences differ in length: the two halves of a batch must not count as equally long."""
     tokenizer, script = _fit(data, "fast"), tmp_path / "two.py"
     script.write_text(_TWO)
-    recipe = RecipeOptions(steps=12, batch_size=16, validate_every=4)
+    recipe = RecipeOptions(steps=20, batch_size=16, validate_every=5)
     train_policy(TrainPolicyConfig(data, tmp_path / "one", tokenizer=tokenizer, preset="tiny", recipe=recipe))
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = [*torchrun, str(script), str(data), str(tokenizer), str(tmp_path / "two")]
@@ -287,11 +291,11 @@ def test_two_processes_train_as_one_does(data: Path, tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "two").glob("rank *")} == {"rank 0 of 2", "rank 1 of 2"}
     one, two = _weights(tmp_path / "one"), _weights(tmp_path / "two")
     for name, weights in one.items():
-        torch.testing.assert_close(two[name], weights, atol=2e-4, rtol=1e-3, msg=lambda text, n=name: f"{n}: {text}")
-    logs = [
-        [(entry["step"], entry["validation/score"]) for entry in _log(tmp_path / run) if "validation/score" in entry]
-        for run in ("one", "two")
-    ]
-    assert [step for step, _ in logs[0]] == [4, 8, 12]
-    assert np.allclose(logs[0], logs[1], atol=1e-4)
-    assert logs[0][0][1] > logs[0][-1][1] + 1e-3  # and they learned something
+        torch.testing.assert_close(two[name], weights, atol=2e-4, rtol=1e-3)
+    for name, steps in (("loss", [20]), ("validation/score", [5, 10, 15, 20])):
+        curves = [
+            [(entry["step"], entry[name]) for entry in _log(tmp_path / run) if name in entry] for run in ("one", "two")
+        ]
+        assert [step for step, _ in curves[0]] == steps
+        assert np.allclose(curves[0], curves[1], atol=1e-3)
+    assert curves[0][0][1] > curves[0][-1][1] + 1e-2  # and they learned something

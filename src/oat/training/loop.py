@@ -4,6 +4,7 @@ Nothing random is carried from step to step: the data of step s and its random n
 that was killed and resumed therefore takes exactly the steps of one that was not.
 """
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -72,7 +73,9 @@ def train(task: Trainable, source: Source, config: TrainConfig, out: Path, resum
 
     if (out / "last").exists() and not resume:
         raise DatasetExists(f"{out} holds a run; --resume continues it, another --out keeps it")
-    accelerator = Accelerator(mixed_precision=config.precision)
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    # Unless told to stay on the CPU, Accelerate takes torchrun's processes there for one process each.
+    accelerator = Accelerator(cpu=several and not torch.cuda.is_available(), mixed_precision=config.precision)
     run = _Run(task, config, out, accelerator)
     if resume and (out / "last").exists():
         run.load()
@@ -137,13 +140,14 @@ class _Run:
             while self.progress.step < config.steps:
                 loss, details = self._step(next(batches))
                 step = self.progress.step = self.progress.step + 1
-                if log and step % _LOG_EVERY == 0:
+                if step % _LOG_EVERY == 0:
                     rate = (step - first) * config.batch_size / (time.perf_counter() - begin)
-                    shown = float(loss)
+                    shown = float(self.accelerator.reduce(loss, "mean"))
                     self._check(shown, step)
-                    log.write(step, {"loss": shown, **{k: float(v) for k, v in details.items()}, "chunks_per_s": rate})
-                    note = f"loss {shown:.4f} · lr {self.learning_rate:.1e} · {rate:.0f} chunks/s"
-                    bar.advance(_LOG_EVERY, note)
+                    bar.advance(_LOG_EVERY, f"loss {shown:.4f} · lr {self.learning_rate:.1e} · {rate:.0f} chunks/s")
+                    if log:
+                        numbers = {name: float(value) for name, value in details.items()}
+                        log.write(step, {"loss": shown, **numbers, "chunks_per_s": rate})
                 if step % config.validate_every == 0 or step == config.steps:
                     self._validate(log)
         if log:
