@@ -40,6 +40,8 @@ unit: setup
 
 bench: setup
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/data.py
+	$(BIN)/python benchmarks/tokenizers.py speed
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/policies.py
 
 clean:
 	rm -rf $(VENV) out

@@ -1,0 +1,1 @@
+"""Stage 4 of the pipeline: policies in simulators → records of episodes → statistics."""

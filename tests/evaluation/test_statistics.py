@@ -1,0 +1,92 @@
+"""Intervals cover what they claim to, and paired tests know when they know."""
+
+import math
+
+import numpy as np
+import pytest
+
+from oat.errors import InvalidOption
+from oat.evaluation.statistics import compare_paired, mean_and_standard_error, success_rate, wilson
+
+
+def test_wilson_against_published_values() -> None:
+    """Newcombe 1998, table I: 81 of 263, 15 of 148, 0 of 20, 1 of 29."""
+    for successes, trials, low, high in [
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0.0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ]:
+        interval = wilson(successes, trials)
+        assert (round(interval.low, 4), round(interval.high, 4)) == (low, high)
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.5, 0.93])
+def test_intervals_cover_the_true_rate(rate: float) -> None:
+    generator = np.random.default_rng(0)
+    counts = generator.binomial(50, rate, 4000)
+    covered = np.mean([wilson(int(c), 50).low <= rate <= wilson(int(c), 50).high for c in counts])
+    assert 0.92 < covered < 0.98
+
+
+def test_repeats_of_a_condition_do_not_narrow_the_interval() -> None:
+    """Ten conditions that always end alike are ten observations, however often they are repeated."""
+    outcomes = [condition < 6 for condition in range(10) for _ in range(20)]
+    clusters = [condition for condition in range(10) for _ in range(20)]
+    clustered, naive, ten = success_rate(outcomes, clusters), success_rate(outcomes), wilson(6, 10)
+    assert clustered.estimate == naive.estimate == 0.6
+    assert naive.high - naive.low < 0.5 * (clustered.high - clustered.low)
+    assert clustered.high - clustered.low == pytest.approx(ten.high - ten.low, rel=0.1)
+    independent = success_rate([True, False] * 50, list(range(100)))
+    assert independent == wilson(50, 100)
+
+
+def test_clustered_intervals_cover_the_true_rate() -> None:
+    generator, covered = np.random.default_rng(1), []
+    for _ in range(600):
+        chances = generator.beta(1, 1, 25)
+        outcomes = (generator.random((25, 8)) < chances[:, None]).astype(float).ravel().tolist()
+        interval = success_rate(outcomes, np.repeat(np.arange(25), 8).tolist())
+        covered.append(interval.low <= 0.5 <= interval.high)
+    assert 0.91 < np.mean(covered) < 0.99
+
+
+def test_paired_comparisons() -> None:
+    first = [False] * 12 + [True] * 30 + [False] * 2
+    second = [True] * 12 + [True] * 30 + [False] * 2
+    found = compare_paired(first, second)
+    assert (found.only_first, found.only_second, found.conditions) == (0, 12, 44)
+    assert found.p_value == pytest.approx(2 / 2**12)
+    assert found.verdict == "second"
+    assert compare_paired(second, first).verdict == "first"
+    assert found.difference.low > 0.1
+    assert compare_paired(first, first).p_value == 1
+    assert compare_paired(first, first).verdict == "undecided"
+    assert compare_paired([True, False], [False, True]).p_value == 1
+    repeated = compare_paired([False] * 100, [True] * 100, [0] * 100)
+    assert (repeated.conditions, repeated.verdict) == (1, "undecided")
+
+
+def test_false_alarms_are_rare() -> None:
+    generator = np.random.default_rng(2)
+    pairs = generator.random((1000, 2, 40)) < 0.6
+    alarms = [compare_paired(a.tolist(), b.tolist()).p_value < 0.05 for a, b in pairs[:300]]
+    assert np.mean(alarms) < 0.06
+
+
+def test_mean_and_standard_error() -> None:
+    assert mean_and_standard_error([1.0, 3.0]) == (2.0, 1.0)
+    assert math.isnan(mean_and_standard_error([0.4])[1])
+
+
+def test_mistakes_are_named() -> None:
+    for call in (
+        lambda: wilson(3, 0),
+        lambda: wilson(5, 4),
+        lambda: compare_paired([True], [True, False]),
+        lambda: compare_paired([], []),
+        lambda: success_rate([True, False], [0]),
+        lambda: mean_and_standard_error([]),
+    ):
+        with pytest.raises(InvalidOption):
+            call()
