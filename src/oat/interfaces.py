@@ -3,9 +3,9 @@
 Data (`oat.data`), models and simulators never import each other's implementations: they meet in these types.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float32
@@ -61,9 +61,39 @@ class Expert(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What an action led to."""
+
+    observation: Mapping[str, np.ndarray]
+    """One frame of every key."""
+    success: bool
+    score: float
+    """How far the task is done, in [0, 1]; where a benchmark measures nothing finer, 1 for success."""
+
+
+@runtime_checkable
+class Environment(Protocol):
+    """One task of a simulator, living in one process; built once and reset to many initial conditions."""
+
+    def reset(self, condition: int) -> Mapping[str, np.ndarray]:
+        """Begin an episode at an initial condition; equal conditions begin alike."""
+        ...
+
+    def step(self, action: np.ndarray) -> Outcome: ...
+
+    def hold(self) -> np.ndarray:
+        """The action that keeps the robot where it is, for when a policy gives none."""
+        ...
+
+
+Split = Literal["selection", "reporting"]
+"""What initial conditions are for: choosing among checkpoints, or the numbers that are reported."""
+
+
 @runtime_checkable
 class Simulator(Protocol):
-    """A benchmark: its tasks, and experts for them."""
+    """A benchmark: its tasks, environments and experts for them."""
 
     name: str
     robot_type: str
@@ -79,3 +109,9 @@ class Simulator(Protocol):
     def tasks(self) -> tuple[str, ...]: ...
 
     def expert(self, task: str, config: ExpertConfig) -> Expert: ...
+
+    def make(self, task: str, cameras: tuple[str, ...] = (), image_size: int = 128) -> Environment: ...
+
+    def conditions(self, task: str, split: Split) -> Sequence[int]:
+        """The initial conditions of a split; the two splits never overlap, nor do they with demonstrations."""
+        ...

@@ -42,7 +42,7 @@ def test_the_first_observation_is_not_stale(task: str) -> None:
     env = MetaWorldEnv(task)
     for seed in range(5):
         first = env.reset(seed)[STATE]
-        second, _ = env.step(np.zeros(4, np.float32))
+        second = env.step(np.zeros(4, np.float32)).observation
         assert np.abs(second[STATE][4:11] - first[4:11]).max() < 0.01
         np.testing.assert_array_equal(first[:18], first[18:36])  # no earlier frame yet
         np.testing.assert_allclose(second[STATE][18:36], first[:18], atol=1e-6)
@@ -70,7 +70,8 @@ def test_demonstrations_repeat_exactly_and_replay() -> None:
     for step, action in enumerate(first.actions):
         np.testing.assert_array_equal(state, first.observations[STATE][step])
         assert not success
-        observation, success = env.step(action)
+        outcome = env.step(action)
+        observation, success = outcome.observation, outcome.success
         state = observation[STATE]
     assert success == first.success
 
@@ -100,7 +101,7 @@ def test_images_are_the_right_way_up_and_move(camera: str) -> None:
     top, bottom = first[:12].astype(float), first[-12:].astype(float)
     assert top.std() < bottom.std()
     for _ in range(20):
-        observation, _ = env.step(np.array([1, 1, -1, 0], np.float32))
+        observation = env.step(np.array([1, 1, -1, 0], np.float32)).observation
     assert np.abs(observation[IMAGES + camera].astype(float) - first).mean() > 0.5
 
 

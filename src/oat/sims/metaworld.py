@@ -5,6 +5,7 @@ Observations are 39 numbers with the goal in the last three; actions are 4 numbe
 
 import importlib.metadata
 import warnings
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +15,7 @@ from jaxtyping import Float32
 from oat.data.episodes import IMAGES, STATE
 from oat.errors import unknown_name
 from oat.extras import import_extra
-from oat.interfaces import Demonstration, ExpertConfig
+from oat.interfaces import Demonstration, ExpertConfig, Outcome, Split
 from oat.sims.rendering import CameraRenderer, prepare_graphics
 
 _SUFFIX = "-v3"
@@ -38,11 +39,13 @@ class MetaWorldEnv:
         self._mujoco = import_extra("mujoco", "metaworld")
         self._cameras = cameras
         self._renderer = CameraRenderer(self._env.model, cameras, image_size) if cameras else None
+        self._gripper = 0.0
         self.raw_state: np.ndarray = np.zeros(STATE_DIM)
         """The state in double precision, as the scripted experts expect it."""
 
-    def reset(self, seed: int) -> dict[str, np.ndarray]:
-        self._env.seed(seed)
+    def reset(self, condition: int) -> dict[str, np.ndarray]:
+        self._env.seed(condition)
+        self._gripper = 0.0
         self._env.reset()
         self.raw_state = self._fresh_state()
         return self._observe()
@@ -61,10 +64,15 @@ class MetaWorldEnv:
         self._env._prev_obs = current
         return np.asarray(state, np.float64)
 
-    def step(self, action: Float32[np.ndarray, "4"]) -> tuple[dict[str, np.ndarray], bool]:
-        """The next observation and whether the task is solved."""
+    def step(self, action: Float32[np.ndarray, "4"]) -> Outcome:
         self.raw_state, _, _, _, info = self._env.step(action)
-        return self._observe(), bool(info["success"])
+        self._gripper = float(action[-1])
+        success = bool(info["success"])
+        return Outcome(self._observe(), success, float(success))
+
+    def hold(self) -> Float32[np.ndarray, "4"]:
+        """No motion, and the gripper as it was commanded last."""
+        return np.array([0, 0, 0, self._gripper], np.float32)
 
     def _observe(self) -> dict[str, np.ndarray]:
         observation = {STATE: self.raw_state.astype(np.float32)}
@@ -86,8 +94,9 @@ class ScriptedExpert:
     def demonstrate(self, seed: int) -> Demonstration:
         noise = self._noise * np.random.default_rng(seed).normal(size=(MAX_STEPS, ACTION_DIM))
         act, step = self._policy.get_action, self._env.step
-        observation, success = self._env.reset(seed), False
-        observations: list[dict[str, np.ndarray]] = []
+        observation: Mapping[str, np.ndarray] = self._env.reset(seed)
+        success = False
+        observations: list[Mapping[str, np.ndarray]] = []
         actions: list[np.ndarray] = []
         with warnings.catch_warnings():  # once per episode: the experts warn at every step that their gain is high
             warnings.filterwarnings("ignore", "Constant", UserWarning)
@@ -96,7 +105,8 @@ class ScriptedExpert:
                 action = np.minimum(np.maximum(action, -1), 1)  # np.clip takes three times as long on four numbers
                 observations.append(observation)
                 actions.append(action)
-                observation, success = step(action)
+                outcome = step(action)
+                observation, success = outcome.observation, outcome.success
         stacked = {key: np.stack([o[key] for o in observations]) for key in observation}
         return Demonstration(np.stack(actions), stacked, success)
 
@@ -124,3 +134,12 @@ class MetaWorld:
         if task not in self.tasks:
             raise unknown_name("MetaWorld task", task, self.tasks)
         return ScriptedExpert(task, config)
+
+    def make(self, task: str, cameras: tuple[str, ...] = (), image_size: int = 128) -> MetaWorldEnv:
+        if task not in self.tasks:
+            raise unknown_name("MetaWorld task", task, self.tasks)
+        return MetaWorldEnv(task, cameras, image_size)
+
+    def conditions(self, task: str, split: Split) -> range:
+        """Seeds; those of demonstrations are below 2^31."""
+        return range(2**31, 2**31 + 2**20) if split == "selection" else range(2**31 + 2**30, 2**31 + 2**30 + 2**20)
