@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from oat.data.episodes import CameraStorage, WhenExists
 from oat.errors import OatError
+from oat.evaluation.config import EvalConfig
 from oat.sims.config import CollectConfig
 from oat.training.config import FitConfig, TrainPolicyConfig
 
@@ -112,7 +113,37 @@ def train(config: tyro.conf.OmitArgPrefixes[TrainPolicyConfig]) -> None:
     train_policy(config)
 
 
-VERBS: dict[str, Any] = {"collect": collect, "inspect": inspect, "convert": convert, "fit": fit, "train": train}
+def evaluate(config: tyro.conf.OmitArgPrefixes[EvalConfig]) -> None:
+    """Let a policy act in a simulator; every episode becomes a record in OUT, and a table is shown.
+
+    All methods meet the same initial conditions. After an interruption the same command continues where it was.
+    """
+    from oat.evaluation.evaluate import evaluate_policy
+
+    evaluate_policy(config)
+
+
+def compare(first: tyro.conf.Positional[Path], second: tyro.conf.Positional[Path]) -> None:
+    """Compare two evaluations on the initial conditions that both met, with intervals and an exact test.
+
+    Args:
+        first: Records of one method with one decoding, as oat eval wrote them.
+        second: Those of another.
+    """
+    from oat.evaluation.evaluate import compare as compare_records
+
+    compare_records(first, second)
+
+
+VERBS: dict[str, Any] = {
+    "collect": collect,
+    "inspect": inspect,
+    "convert": convert,
+    "fit": fit,
+    "train": train,
+    "eval": evaluate,
+    "compare": compare,
+}
 
 
 def _interrupt_once(number: int, frame: FrameType | None) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from oat.atomic import explain_write_errors
-from oat.errors import CorruptDataset
+from oat.errors import CorruptDataset, InvalidOption
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,8 @@ class EpisodeRecord:
     data_source: str
     """Who demonstrated: human or scripted."""
     versions: str
+    evaluation_seed: int = 0
+    """The group of episodes that it belongs to."""
     crashed: bool = False
     """The simulator died twice in this episode."""
 
@@ -83,6 +85,8 @@ class RecordLog:
 
 def read_records(path: Path) -> Iterator[EpisodeRecord]:
     """The records of a file; only its last line may be unfinished."""
+    if not path.exists():
+        raise InvalidOption(f"{path} does not exist; `oat eval` writes records")
     lines = path.read_text().splitlines()
     for number, line in enumerate(lines, start=1):
         try:

@@ -24,9 +24,6 @@ class Interval:
     low: float
     high: float
 
-    def __str__(self) -> str:
-        return f"{100 * self.estimate:.1f} [{100 * self.low:.1f}, {100 * self.high:.1f}]"
-
 
 def wilson(successes: float, trials: float) -> Interval:
     """Wilson's score interval of a success rate; trials may be an effective number."""

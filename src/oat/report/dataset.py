@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -15,6 +14,7 @@ from oat.data.episodes import Episodes, open_dataset
 from oat.data.summary import DatasetSummary, DimensionSummary, summarize_dataset
 from oat.errors import InvalidOption
 from oat.extras import import_extra
+from oat.report.tables import make_table
 
 _PICTURE_SUFFIXES = {".png", ".pdf", ".svg"}
 _FILM_FRAMES = 8
@@ -56,13 +56,6 @@ def print_summary(summary: DatasetSummary) -> None:
         console.print(_observation_table(summary))
     for warning in _warnings(summary):
         console.print(f"[yellow]warning:[/] {warning}", highlight=False)
-
-
-def make_table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1))
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number == 0 else "right")
-    return table
 
 
 def _task_table(summary: DatasetSummary) -> Table:

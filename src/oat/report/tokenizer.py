@@ -14,7 +14,7 @@ from oat.atomic import staged_file
 from oat.data.episodes import open_dataset
 from oat.errors import InvalidOption
 from oat.extras import import_extra
-from oat.report.dataset import make_table
+from oat.report.tables import make_table
 from oat.tokenizers import TOKENIZERS, ActionTokenizer
 from oat.tokenizers.evaluation import Chunks, Evaluation, draw_chunks, evaluate
 from oat.tokenizers.fitting import fit_analytic, load_tokenizer, split_windows
