@@ -123,16 +123,23 @@ def evaluate(config: tyro.conf.OmitArgPrefixes[EvalConfig]) -> None:
     evaluate_policy(config)
 
 
-def compare(first: tyro.conf.Positional[Path], second: tyro.conf.Positional[Path]) -> None:
+def compare(
+    first: tyro.conf.Positional[Path],
+    second: tyro.conf.Positional[Path],
+    first_policy: str | None = None,
+    second_policy: str | None = None,
+) -> None:
     """Compare two evaluations on the initial conditions that both met, with intervals and an exact test.
 
     Args:
-        first: Records of one method with one decoding, as oat eval wrote them.
-        second: Those of another.
+        first: Records that oat eval wrote.
+        second: Those of another evaluation, or the same.
+        first_policy: Which policy of the first, if it holds several: as its table names them, such as "oat K=4".
+        second_policy: Which policy of the second.
     """
     from oat.evaluation.evaluate import compare as compare_records
 
-    compare_records(first, second)
+    compare_records(first, second, first_policy, second_policy)
 
 
 VERBS: dict[str, Any] = {

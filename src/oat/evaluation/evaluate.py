@@ -45,10 +45,21 @@ def evaluate_policy(config: EvalConfig) -> None:
     Console().print(summary_table(summarize(log.records)))
 
 
-def compare(first: Path, second: Path) -> None:
+def compare(first: Path, second: Path, first_policy: str | None = None, second_policy: str | None = None) -> None:
     """Print the second's records against the first's."""
-    sides = [list(read_records(path / RECORDS_FILE if path.is_dir() else path)) for path in (first, second)]
+    sides = (_choose(path, policy) for path, policy in ((first, first_policy), (second, second_policy)))
     Console().print(comparison_table(*sides))
+
+
+def _choose(path: Path, policy: str | None) -> list[EpisodeRecord]:
+    """One policy's records; the only one's, unless it is named."""
+    records = list(read_records(path / RECORDS_FILE if path.is_dir() else path))
+    names = list(dict.fromkeys(record.key.policy for record in records))
+    if policy is None and len(names) != 1:
+        raise InvalidOption(f"{path} holds several policies ({', '.join(names) or 'none'}); name the one to compare")
+    if policy is not None and policy not in names:
+        raise unknown_name(f"policy in {path}", policy, names)
+    return [record for record in records if policy in (None, record.key.policy)]
 
 
 def method_name(policy: Policy) -> str:

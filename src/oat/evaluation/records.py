@@ -27,6 +27,11 @@ class EpisodeKey:
     repeat: int
     """Several episodes from one condition differ by the policy's sampling."""
 
+    @property
+    def policy(self) -> str:
+        """As tables name it."""
+        return f"{self.method} {self.decoding}"
+
 
 @dataclass(frozen=True)
 class EpisodeRecord:

@@ -134,13 +134,10 @@ def comparison_table(first: Sequence[EpisodeRecord], second: Sequence[EpisodeRec
 
 
 def _pair(first: Sequence[EpisodeRecord], second: Sequence[EpisodeRecord]) -> list[tuple[EpisodeRecord, EpisodeRecord]]:
-    sides = []
-    for records in (first, second):
-        arms = {(record.key.method, record.key.decoding, record.key.checkpoint) for record in records}
-        if len(arms) != 1:
-            names = ", ".join(f"{method} {decoding}" for method, decoding, _ in sorted(arms))
-            raise InvalidOption(f"each side must be one method with one decoding, got {names or 'none'}")
-        sides.append({(record.key.task, record.key.condition, record.key.repeat): record for record in records})
+    sides = [
+        {(record.key.task, record.key.condition, record.key.repeat): record for record in records}
+        for records in (first, second)
+    ]
     shared = [key for key in sides[0] if key in sides[1]]
     if not shared:
         raise InvalidOption("the two sides share no initial conditions, so there is nothing to compare")
