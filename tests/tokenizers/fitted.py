@@ -7,11 +7,13 @@ from torch import Tensor
 
 from oat.data.normalize import Normalizer
 from oat.data.statistics import RunningStatistics
+from oat.tokenizers.autoencoder import AutoencoderTokenizer
 from oat.tokenizers.fast import FASTTokenizer
 from oat.tokenizers.fitting import make_tokenizer
 from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer
 
 HORIZON, DIM = 16, 3
+_READS_ACTIONS = ("from_action.weight", "convolutions.0.weight")
 
 
 def smooth_chunks(count: int, seed: int = 0, horizon: int = HORIZON, dim: int = DIM) -> Tensor:
@@ -36,4 +38,7 @@ def fitted(kind: str) -> ActionTokenizer:
     tokenizer.normalizer = Normalizer.from_statistics(statistics)
     if isinstance(tokenizer, FASTTokenizer):
         tokenizer.fit(tokenizer.to_model_space(chunks))
+    if isinstance(tokenizer, AutoencoderTokenizer):
+        with torch.no_grad():  # untrained, positions drown the actions: without this all chunks would have equal tokens
+            next(p for name, p in tokenizer.encoder.named_parameters() if name in _READS_ACTIONS).mul_(20)
     return tokenizer.eval()

@@ -113,6 +113,7 @@ def test_invented_steps_do_not_change_the_tokens(kind: str) -> None:
     tokenizer, chunks = fitted(kind), smooth_chunks(50, seed=5)
     valid = torch.arange(HORIZON) < torch.randint(1, HORIZON + 1, (50, 1), generator=torch.Generator().manual_seed(0))
     other = torch.where(valid[..., None], chunks, smooth_chunks(50, seed=6))
+    assert len(set(map(tuple, tokenizer.encode(chunks).tolist()))) > 25
     assert torch.equal(tokenizer.encode(chunks, valid).ids, tokenizer.encode(other, valid).ids)
     assert not torch.equal(tokenizer.encode(chunks).ids, tokenizer.encode(other).ids)
 
