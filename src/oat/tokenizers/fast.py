@@ -97,7 +97,10 @@ class FASTTokenizer(ActionTokenizer):
 
     def coefficients(self, actions: Float[Tensor, "batch time dim"]) -> Int64[Tensor, "batch numbers"]:
         """Rounded frequencies, lowest first, dimensions side by side."""
-        return (torch.einsum("ft,btd->bfd", self.cosines, actions) * self.config.scale).round().long().flatten(1)
+        batch, time, dim = actions.shape
+        series = actions.mT.reshape(batch * dim, time)  # one matrix product for all; einsum takes twice as long
+        rounded = (series @ (self.config.scale * self.cosines.T)).round_()
+        return rounded.reshape(batch, dim, time).mT.flatten(1).long()
 
     def strings(self, coefficients: Int64[Tensor, "batch numbers"]) -> list[str]:
         """One character per coefficient; one outside the fitted range becomes the nearest inside, never nothing."""
