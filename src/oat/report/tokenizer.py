@@ -23,6 +23,7 @@ _CHUNKS = 2048
 _RIVALS = ("bin", "fast")
 _LIMITS = (0.5, 0.2, 0.1, 0.05)  # of half the actions' range
 _SHOWN_PREFIXES = (1, 2, 4, 8)
+_SHOWN_CHUNKS = 3
 
 
 def inspect_tokenizer(
@@ -119,14 +120,23 @@ def _length_table(evaluation: Evaluation) -> Table:
 def _draw(tokenizer: ActionTokenizer, chunks: Chunks, evaluations: list[Evaluation], picture: Path) -> None:
     """Rate–distortion of all, and a few chunks refined from prefix to prefix."""
     import_extra("matplotlib", "report").use("Agg")
-    figure = import_extra("matplotlib.figure", "report").Figure(figsize=(12, 7), layout="constrained")
-    grid = figure.add_gridspec(2, 4)
+    figure = import_extra("matplotlib.figure", "report").Figure(figsize=(12, 12), layout="constrained")
+    grid = figure.add_gridspec(1 + _SHOWN_CHUNKS, 4)
     _draw_rate_distortion(figure.add_subplot(grid[0, :2]), evaluations)
     _draw_codebook(figure.add_subplot(grid[0, 2:]), evaluations[0])
-    axes = [figure.add_subplot(grid[1, column]) for column in range(4)]
-    _draw_refinement(axes, tokenizer, chunks)
+    for row, chosen in enumerate(_typical_chunks(chunks), start=1):
+        axes = [figure.add_subplot(grid[row, column]) for column in range(4)]
+        _draw_refinement(axes, tokenizer, chunks, chosen)
     with staged_file(picture) as staging:
         figure.savefig(staging, dpi=120)
+
+
+def _typical_chunks(chunks: Chunks) -> list[int]:
+    """From little motion to much, among chunks without invented steps where there are such."""
+    whole = torch.nonzero(chunks.valid.all(1)).squeeze(-1)
+    whole = whole if len(whole) else torch.arange(len(chunks))
+    order = whole[chunks.actions[whole].var(1).sum(1).argsort()]
+    return [int(order[round(share * (len(order) - 1))]) for share in torch.linspace(0.3, 0.95, _SHOWN_CHUNKS).tolist()]
 
 
 def _draw_rate_distortion(axes: Any, evaluations: list[Evaluation]) -> None:
@@ -145,15 +155,15 @@ def _draw_codebook(axes: Any, evaluation: Evaluation) -> None:
     axes.set(title=f"{evaluation.name}: perplexity of each token", xlabel="token", ylabel="perplexity")
 
 
-def _draw_refinement(axes: list[Any], tokenizer: ActionTokenizer, chunks: Chunks) -> None:
-    """The chunk that moves most, reconstructed from 1, 2, 4 and 8 tokens (or from all, for others)."""
-    shown = int(chunks.actions.var(1).sum(1).argmax())
-    state = None if chunks.state is None else chunks.state[shown : shown + 1]
-    tokens = tokenizer.encode(chunks.actions[shown : shown + 1], chunks.valid[shown : shown + 1], state)
-    truth = chunks.actions[shown]
+def _draw_refinement(axes: list[Any], tokenizer: ActionTokenizer, chunks: Chunks, shown: int) -> None:
+    """A chunk reconstructed from 1, 2, 4 and 8 tokens (or from all, for others)."""
+    one = slice(shown, shown + 1)
+    state = None if chunks.state is None else chunks.state[one]
+    tokens, steps = tokenizer.encode(chunks.actions[one], chunks.valid[one], state), int(chunks.valid[shown].sum())
+    truth = chunks.actions[shown, :steps]
     for place, k in zip(axes, _SHOWN_PREFIXES, strict=True):
         length = min(k, tokenizer.max_tokens) if tokenizer.prefix_decodable else tokenizer.max_tokens
-        decoded = tokenizer.decode(tokens[:, :length], state=state)[0]
+        decoded = tokenizer.decode(tokens[:, :length], state=state)[0, :steps]
         for dim in range(truth.shape[1]):
             place.plot(truth[:, dim], color=f"C{dim % 10}", alpha=0.35)
             place.plot(decoded[:, dim], color=f"C{dim % 10}", linestyle="--")
