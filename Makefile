@@ -2,7 +2,8 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := formats,metaworld,report,hf,wandb,dev
+EXTRAS := formats,metaworld,libero,pusht,ray,export,serve,report,hf,wandb,dev
+WITHOUT_DEPENDENCIES := hf-libero==0.1.4 openpi-client==0.1.2  # what they pin or pull in is for other code than we call
 export MPLBACKEND := Agg
 
 .PHONY: help setup demo test lint unit bench clean
@@ -19,6 +20,7 @@ setup: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps $(WITHOUT_DEPENDENCIES)
 	scripts/install-graphics.sh $(BIN)/python
 	touch $@
 
