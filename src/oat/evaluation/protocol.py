@@ -40,9 +40,14 @@ PROTOCOLS: dict[str, Protocol] = {
 }
 
 
-def find_protocol(simulator: str, execute: int | None = None, cameras: tuple[str, ...] | None = None) -> Protocol:
+def find_protocol(
+    simulator: str,
+    execute: int | None = None,
+    cameras: tuple[str, ...] | None = None,
+    image_size: int | None = None,
+) -> Protocol:
     """The benchmark's protocol, or a variant of it with its own hash."""
     if simulator not in PROTOCOLS:
         raise unknown_name("simulator", simulator, PROTOCOLS)
-    changes = {"execute": execute, "cameras": cameras}
+    changes = {"execute": execute, "cameras": cameras, "image_size": image_size}
     return replace(PROTOCOLS[simulator], **{name: value for name, value in changes.items() if value is not None})  # type: ignore[arg-type]
