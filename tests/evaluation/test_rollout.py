@@ -17,9 +17,9 @@ from oat.evaluation.records import EpisodeKey, EpisodeRecord
 from oat.evaluation.rollout import Episode, Rollout
 from oat.evaluation.workers import Crew, LocalCrew
 from oat.nn.transformer import Width
-from oat.policies import AutoregressivePolicy, Decoding, TokenDecoding
+from oat.policies import AutoregressivePolicy, Chunk, Decoding, TokenDecoding
 from oat.policies.context import describe_context
-from oat.policies.policy import Chunk, PolicyConfig
+from oat.policies.policy import PolicyConfig
 from tests.evaluation.point import CRASH_ALWAYS, CRASH_ONCE, DIM, FAIL_ALWAYS, UNBUILDABLE, PointEnv, make_point
 from tests.tokenizers.fitted import HORIZON, fitted
 

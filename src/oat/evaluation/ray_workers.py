@@ -1,6 +1,7 @@
 """The same workers on a Ray cluster: every host is an actor, and its answers are futures."""
 
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -10,6 +11,8 @@ from oat.errors import InvalidOption, SimulatorError
 from oat.evaluation.host import Answer, Crash, Host, MakeEnvironment, Message, make_environment
 from oat.evaluation.protocol import Protocol
 from oat.extras import import_extra
+
+_PATIENCE = 5.0  # seconds for a cluster to open its door
 
 
 class RayWorker:
@@ -64,8 +67,9 @@ def open_ray_crew(
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anyone unasked
     ray = import_extra("ray", "ray")
     try:
-        ray.init(address=address, log_to_driver=False)
-    except (ConnectionError, ValueError) as error:
+        _check_reachable(address or "")
+        ray.init(address=address, log_to_driver=False, logging_level="warning")
+    except (OSError, ValueError) as error:
         raise InvalidOption(f"no Ray cluster answers at {address} ({error}); `ray start --head` starts one") from error
     try:
         room = int(workers_per_core * ray.cluster_resources().get("CPU", 0))
@@ -75,6 +79,13 @@ def open_ray_crew(
         yield RayCrew(ray, protocol, size or room, 1 / workers_per_core, make)
     finally:
         ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+    """Ray would knock at a wrong address for many minutes; addresses without a port are its own names."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host:
+        socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
 
 
 def _check_version(ray: Any) -> None:
