@@ -9,12 +9,12 @@ import pytest
 
 from oat.errors import InvalidOption
 from oat.evaluation.config import EvalConfig
+from oat.evaluation.crew import Crew
 from oat.evaluation.evaluate import evaluate_policy
-from oat.evaluation.ray_workers import open_ray_crew
+from oat.evaluation.ray_actors import RayActors, connect, count_processes
 from oat.evaluation.records import read_records
-from oat.evaluation.workers import LocalCrew
 from tests.evaluation.point import CRASH_ALWAYS, CRASH_ONCE, FAIL_ALWAYS, make_point
-from tests.evaluation.test_rollout import PROTOCOL, make_policy, plan, run_with, without_times
+from tests.evaluation.test_rollout import PROTOCOL, make_policy, plan, run, without_times
 from tests.evaluation.untrained import save_policy
 
 
@@ -36,10 +36,10 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_records_are_those_of_local_workers(address: str, tmp_path: Path) -> None:
     """Also of episodes in which actors die."""
     policy, conditions = make_policy(), [5, CRASH_ONCE, 17, CRASH_ALWAYS, 30, FAIL_ALWAYS, 60, 9]
-    local = run_with(LocalCrew(PROTOCOL, 2, make_point), policy, plan(tmp_path, conditions))
+    local = run(plan(tmp_path, conditions), policy)
     (tmp_path / "crashed").unlink()
-    with open_ray_crew(PROTOCOL, address, 2, 2, make_point) as crew:
-        remote = run_with(crew, policy, plan(tmp_path, conditions))
+    with connect(address) as ray:
+        remote = run(plan(tmp_path, conditions), policy, Crew(RayActors(ray, PROTOCOL, make_point), 2, 2))
     assert {c for c, record in remote.items() if record.crashed} == {CRASH_ALWAYS, FAIL_ALWAYS}
     assert "died" in remote[CRASH_ALWAYS].error
     assert "the physics exploded" in remote[FAIL_ALWAYS].error
@@ -74,11 +74,11 @@ def test_the_command_is_the_same(address: str, tmp_path: Path, capsys: pytest.Ca
 
 
 def test_bad_addresses_and_too_many_workers_are_told(address: str) -> None:
-    with pytest.raises(InvalidOption, match="room for 4 workers, got 5"), open_ray_crew(PROTOCOL, address, 5, 2):
-        pass
     for wrong in ("127.0.0.1:1", "nowhere", "127.0.0.1:port"):
-        refused = pytest.raises(InvalidOption, match=f"no Ray cluster answers at {wrong}")
-        with refused, open_ray_crew(PROTOCOL, wrong, 1, 2):
+        with pytest.raises(InvalidOption, match=f"no Ray cluster answers at {wrong}"), connect(wrong):
             pass
-    with open_ray_crew(PROTOCOL, address, None, 2) as crew:
-        assert crew.size == 4
+    with connect(address) as ray:
+        assert count_processes(ray, None) == 2
+        assert count_processes(ray, 1) == 1
+        with pytest.raises(InvalidOption, match="2 cores, too few for 3 workers"):
+            count_processes(ray, 3)
