@@ -8,6 +8,7 @@ from typing import Literal
 import tyro
 
 from oat.errors import InvalidOption
+from oat.sims.config import SimulatorName
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,7 @@ class EvalConfig:
 
     policy: tyro.conf.Positional[Path]
     """The policy's checkpoint or run."""
-    sim: Literal["metaworld"]
+    sim: SimulatorName
     """Which benchmark."""
     tasks: tuple[str, ...]
     """Task names, such as box-close coffee-pull."""

@@ -37,6 +37,12 @@ class Protocol:
 
 PROTOCOLS: dict[str, Protocol] = {
     "metaworld": Protocol("metaworld", max_steps=500, success="the first step whose info says success"),
+    "pusht": Protocol(
+        "pusht",
+        max_steps=300,
+        success="the block covers more than 95 % of its outline; score: the best coverage / 0.95, at most 1",
+        image_size=96,
+    ),
 }
 
 

@@ -12,7 +12,16 @@ def _metaworld() -> Simulator:
     return MetaWorld()
 
 
-SIMULATORS: dict[str, Callable[[], Simulator]] = {"metaworld": _metaworld}
+def _pusht() -> Simulator:
+    from oat.sims.pusht import PushT
+
+    return PushT()
+
+
+SIMULATORS: dict[str, Callable[[], Simulator]] = {
+    "metaworld": _metaworld,
+    "pusht": _pusht,
+}
 
 
 def load_simulator(name: str) -> Simulator:
