@@ -37,7 +37,7 @@ BUILD_OPTIONS: Mapping[str, Any] = {
 _COLLISION_GROUP = 0  # the geometries that robosuite does not show
 
 
-def import_robosuite() -> ModuleType:
+def import_robosuite(generation: str = "1.4") -> ModuleType:
     """robosuite without its log file, its messages and its own choice of a graphics library.
 
     These are settings in `robosuite.macros`, which the package reads while it is imported: they are made first.
@@ -56,7 +56,10 @@ def import_robosuite() -> ModuleType:
         logging.getLogger("robosuite_logs").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The 'warn' method is deprecated", DeprecationWarning)
-        return import_extra("robosuite", "robosuite")
+        robosuite = import_extra("robosuite", "robosuite")
+    if not robosuite.__version__.startswith(generation):
+        raise SimulatorError(f"this is written for robosuite {generation}, and {robosuite.__version__} is installed")
+    return robosuite
 
 
 @contextmanager
@@ -79,15 +82,20 @@ class RobosuiteEnv:
         state_keys: Sequence[str],
         cameras: tuple[str, ...] = (),
         image_size: int = 128,
+        *,
+        state_dim: int | None = None,
         held: Sequence[int] = (-1,),
     ) -> None:
-        """`held` are the numbers of an action that `hold` repeats: those of the gripper."""
-        import_robosuite()
+        """Zeros fill the state up to `state_dim`, so that tasks with fewer objects have the same.
+
+        `held` are the numbers of an action that `hold` repeats: those of the gripper.
+        """
         self._mujoco = import_extra("mujoco", "robosuite")
         with numpy_seeded(0):  # what a build draws, such as the size of Lift's cube, is alike in every process
             self.env = build()
         """The robosuite environment, for experts that look behind the observations."""
-        self._state_keys, self._cameras, self._image_size, self._held = tuple(state_keys), cameras, image_size, held
+        self._state_keys, self._state_dim, self._held = tuple(state_keys), state_dim, list(held)
+        self._cameras, self._image_size = cameras, image_size
         self._renderer: CameraRenderer | None = None
         self._last_action = np.zeros(self.env.action_dim, np.float32)
         if cameras:
@@ -144,7 +152,7 @@ class RobosuiteEnv:
     def hold(self) -> Float32[np.ndarray, " action_dim"]:
         """No motion, and the gripper as it was commanded last."""
         action = np.zeros_like(self._last_action)
-        action[list(self._held)] = self._last_action[list(self._held)]
+        action[self._held] = self._last_action[self._held]
         return action
 
     def observe(self) -> dict[str, np.ndarray]:
@@ -156,13 +164,16 @@ class RobosuiteEnv:
         model, data = self.env.sim.model._model, self.env.sim.data._data
         self._mujoco.mj_kinematics(model, data)
         self._mujoco.mj_camlight(model, data)
-        values = self.env._get_observations(force_update=True)
-        state = np.concatenate([np.atleast_1d(values[key]) for key in self._state_keys])
-        observation = {STATE: state.astype(np.float32)}
+        observation = self.vectors(self.env._get_observations(force_update=True))
         if self._cameras:
             renderer = self._open_renderer()
             observation |= {IMAGES + camera: renderer.render(data, camera) for camera in self._cameras}
         return observation
+
+    def vectors(self, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """What is observed besides images, from robosuite's observables."""
+        state = np.concatenate([np.atleast_1d(values[key]) for key in self._state_keys]).astype(np.float32)
+        return {STATE: np.pad(state, (0, (self._state_dim or len(state)) - len(state)))}
 
     def _open_renderer(self) -> CameraRenderer:
         """For the scene as it is compiled now."""
