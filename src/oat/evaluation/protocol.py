@@ -43,12 +43,20 @@ PROTOCOLS: dict[str, Protocol] = {
         success="the block covers more than 95 % of its outline; score: the best coverage / 0.95, at most 1",
         image_size=96,
     ),
+    "robomimic": Protocol(
+        "robomimic", max_steps=400, success="the first step at which robosuite's check of the task holds"
+    ),
 }
 
 
-def find_protocol(simulator: str, execute: int | None = None, cameras: tuple[str, ...] | None = None) -> Protocol:
+def find_protocol(
+    simulator: str,
+    execute: int | None = None,
+    cameras: tuple[str, ...] | None = None,
+    image_size: int | None = None,
+) -> Protocol:
     """The benchmark's protocol, or a variant of it with its own hash."""
     if simulator not in PROTOCOLS:
         raise unknown_name("simulator", simulator, PROTOCOLS)
-    changes = {"execute": execute, "cameras": cameras}
+    changes = {"execute": execute, "cameras": cameras, "image_size": image_size}
     return replace(PROTOCOLS[simulator], **{name: value for name, value in changes.items() if value is not None})  # type: ignore[arg-type]
