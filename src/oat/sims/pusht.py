@@ -34,7 +34,9 @@ class PushTEnv:
         for camera in cameras:
             if camera != CAMERA:
                 raise unknown_name("camera", camera, [CAMERA])
-        self._env = import_gym_pusht().PushTEnv(obs_type="state", observation_width=image_size, observation_height=image_size)
+        self._env = import_gym_pusht().PushTEnv(
+            obs_type="state", observation_width=image_size, observation_height=image_size
+        )
         self._cameras = cameras
 
     def reset(self, condition: int) -> dict[str, np.ndarray]:
