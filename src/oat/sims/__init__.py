@@ -12,6 +12,12 @@ def _metaworld() -> Simulator:
     return MetaWorld()
 
 
+def _robomimic() -> Simulator:
+    from oat.sims.robomimic import RoboMimic
+
+    return RoboMimic()
+
+
 def _pusht() -> Simulator:
     from oat.sims.pusht import PushT
 
@@ -20,6 +26,7 @@ def _pusht() -> Simulator:
 
 SIMULATORS: dict[str, Callable[[], Simulator]] = {
     "metaworld": _metaworld,
+    "robomimic": _robomimic,
     "pusht": _pusht,
 }
 

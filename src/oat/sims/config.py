@@ -11,7 +11,7 @@ from oat.data.episodes import CameraStorage, WhenExists
 from oat.errors import InvalidOption
 from oat.interfaces import ExpertConfig
 
-SimulatorName = Literal["metaworld", "pusht"]
+SimulatorName = Literal["metaworld", "robomimic", "pusht"]
 """The benchmarks that `oat.sims.SIMULATORS` holds."""
 
 

@@ -97,6 +97,7 @@ class RobosuiteEnv:
         self._state_keys, self._state_dim, self._held = tuple(state_keys), state_dim, list(held)
         self._cameras, self._image_size = cameras, image_size
         self._renderer: CameraRenderer | None = None
+        self._scene: str | None = None
         self._last_action = np.zeros(self.env.action_dim, np.float32)
         if cameras:
             self._open_renderer()  # a camera that does not exist is told at once
@@ -110,13 +111,21 @@ class RobosuiteEnv:
             self.env.reset()
         return self._begin()
 
-    def reset_to(self, state: Float64[np.ndarray, " state"], model: str | None = None) -> dict[str, np.ndarray]:
-        """Begin at a simulator state as `simulator_state` gives it; `model` is the scene's XML if it differs."""
+    def reset_to(self, state: Float64[np.ndarray, " state"], scene: str | None = None) -> dict[str, np.ndarray]:
+        """Begin at a simulator state as `simulator_state` gives it, if need be in another scene, given as XML."""
         self.reset(0)
-        if model is not None:
-            self.env.reset_from_xml_string(self.env.edit_model_xml(model))
+        if scene is not None:
+            self._load(self.env.edit_model_xml(scene))
         self.show(state)
         return self._begin()
+
+    def _load(self, scene: str) -> None:
+        """Compiling takes a second: only if it differs. XML has fewer digits than the scene that it was made from."""
+        if self._scene is None:
+            self._scene = self.env.edit_model_xml(self.env.sim.model.get_xml())
+        if scene != self._scene:
+            self.env.reset_from_xml_string(scene)
+            self._scene = scene
 
     def _begin(self) -> dict[str, np.ndarray]:
         """Let nothing from before linger: what controllers have cached, the solver's first guess, the last action."""
