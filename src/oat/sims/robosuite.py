@@ -85,17 +85,19 @@ class RobosuiteEnv:
         *,
         state_dim: int | None = None,
         held: Sequence[int] = (-1,),
+        effects: bool = False,
     ) -> None:
         """Zeros fill the state up to `state_dim`, so that tasks with fewer objects have the same.
 
-        `held` are the numbers of an action that `hold` repeats: those of the gripper.
+        `held` are the numbers of an action that `hold` repeats: those of the gripper. With `effects` images are as
+        robosuite renders them, which takes longer.
         """
         self._mujoco = import_extra("mujoco", "robosuite")
         with numpy_seeded(0):  # what a build draws, such as the size of Lift's cube, is alike in every process
             self.env = build()
         """The robosuite environment, for experts that look behind the observations."""
         self._state_keys, self._state_dim, self._held = tuple(state_keys), state_dim, list(held)
-        self._cameras, self._image_size = cameras, image_size
+        self._cameras, self._image_size, self._effects = cameras, image_size, effects
         self._renderer: CameraRenderer | None = None
         self._scene: str | None = None
         self._last_action = np.zeros(self.env.action_dim, np.float32)
@@ -149,14 +151,13 @@ class RobosuiteEnv:
         """Time, positions and velocities, as robomimic and LIBERO store them."""
         return np.asarray(self.env.sim.get_state().flatten(), np.float64)
 
-    def step(self, action: Float32[np.ndarray, " action_dim"]) -> Outcome:
+    def step(self, action: Float32[np.ndarray, " action_dim"], observe: bool = True) -> Outcome:
         if action.shape != self._last_action.shape or not np.isfinite(action).all():
             raise InvalidActions(f"actions are {len(self._last_action)} finite numbers, got {action.tolist()}")
         self.env.step(action.astype(np.float64))
         self._last_action[:] = action
-        observation = self.observe()
         success = bool(self.env._check_success())
-        return Outcome(observation, success, float(success))
+        return Outcome(self.observe() if observe else {}, success, float(success))
 
     def hold(self) -> Float32[np.ndarray, " action_dim"]:
         """No motion, and the gripper as it was commanded last."""
@@ -188,5 +189,7 @@ class RobosuiteEnv:
         """For the scene as it is compiled now."""
         model = self.env.sim.model._model
         if self._renderer is None or self._renderer.model is not model:
-            self._renderer = CameraRenderer(model, self._cameras, self._image_size, hidden_groups=(_COLLISION_GROUP,))
+            self._renderer = CameraRenderer(
+                model, self._cameras, self._image_size, hidden_groups=(_COLLISION_GROUP,), effects=self._effects
+            )
         return self._renderer
