@@ -9,15 +9,17 @@ import os
 from types import ModuleType
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float, Float32, UInt8
 
 from oat.data.episodes import IMAGES, STATE
 from oat.errors import SimulatorError, unknown_name
 from oat.extras import import_extra
 from oat.interfaces import Expert, ExpertConfig, Outcome, Split
 
-CAMERA = "img"
+CAMERA, FPS = "img", 10.0
 DEMONSTRATIONS = "https://diffusion-policy.cs.columbia.edu/data/training/pusht.zip"
+
+_WINDOW = 512  # pixels
 
 
 def import_gym_pusht() -> ModuleType:
@@ -29,6 +31,8 @@ def import_gym_pusht() -> ModuleType:
 
 class PushTEnv:
     """The task; its score is the share of the outline that the block covers, where 95 % are enough."""
+
+    fps = FPS
 
     def __init__(self, cameras: tuple[str, ...] = (), image_size: int = 96) -> None:
         for camera in cameras:
@@ -58,9 +62,9 @@ class PushTEnv:
         self._env.space.step(self._env.dt)  # the demonstrations were recorded after this step, too
         return self._observe(self._env.get_obs())
 
-    def step(self, action: Float32[np.ndarray, "2"]) -> Outcome:
+    def step(self, action: Float32[np.ndarray, "2"], observe: bool = True) -> Outcome:
         state, score, success, _, _ = self._env.step(action.astype(np.float64))
-        return Outcome(self._observe(state), bool(success), float(score))
+        return Outcome(self._observe(state) if observe else {}, bool(success), float(score))
 
     def hold(self) -> Float32[np.ndarray, "2"]:
         """Where the disc is."""
@@ -72,13 +76,21 @@ class PushTEnv:
             observation[IMAGES + camera] = self._env._render()
         return observation
 
+    def render(self, size: int) -> UInt8[np.ndarray, "size size 3"]:
+        """The picture in any size, for videos."""
+        return self._env._get_img(self._env._draw(), size, size)
+
+    def foresee(self, actions: Float32[np.ndarray, "steps 2"]) -> Float[np.ndarray, "points 2"]:
+        """Where the actions would lead the disc, as shares of the picture's width and height."""
+        return np.concatenate([self.hold()[None], actions]) / _WINDOW
+
 
 class PushT:
     """The benchmark."""
 
     name = "pusht"
     robot_type = "disc"
-    fps = 10.0
+    fps = FPS
     action_names: tuple[str, ...] = ("x", "y")
     expert_kind = "human"
     tasks: tuple[str, ...] = ("pusht",)
