@@ -43,6 +43,11 @@ PROTOCOLS: dict[str, Protocol] = {
         success="the block covers more than 95 % of its outline; score: the best coverage / 0.95, at most 1",
         image_size=96,
     ),
+    "libero": Protocol(
+        "libero",
+        max_steps=600,  # as LIBERO's own evaluation has it
+        success="the first step after which the goal of the task's definition holds",
+    ),
     "robomimic": Protocol(
         "robomimic", max_steps=400, success="the first step at which robosuite's check of the task holds"
     ),

@@ -24,10 +24,17 @@ def _pusht() -> Simulator:
     return PushT()
 
 
+def _libero() -> Simulator:
+    from oat.sims.libero import Libero
+
+    return Libero()
+
+
 SIMULATORS: dict[str, Callable[[], Simulator]] = {
     "metaworld": _metaworld,
     "robomimic": _robomimic,
     "pusht": _pusht,
+    "libero": _libero,
 }
 
 

@@ -117,12 +117,13 @@ class RobosuiteEnv:
         """Begin at a simulator state as `simulator_state` gives it, if need be in another scene, given as XML."""
         self.reset(0)
         if scene is not None:
-            self._load(self.env.edit_model_xml(scene))
+            self._load(scene)
         self.show(state)
         return self._begin()
 
     def _load(self, scene: str) -> None:
         """Compiling takes a second: only if it differs. XML has fewer digits than the scene that it was made from."""
+        scene = self.env.edit_model_xml(scene)
         if self._scene is None:
             self._scene = self.env.edit_model_xml(self.env.sim.model.get_xml())
         if scene != self._scene:
