@@ -102,7 +102,7 @@ def read_hdf5(path: Path) -> Episodes:
             for name, members in _filter_keys(file, handle, set(numbers)).items():
                 subsets.setdefault(name, []).extend(sorted(numbers[member] for member in members))
         demos += found
-        tasks += [_task(file, attributes)] * len(found)
+        tasks += [task_name(file, attributes)] * len(found)
         fps = fps or _control_frequency(attributes)
         same_state.add(_has_simulators_state(attributes))
     if not demos:
@@ -211,7 +211,7 @@ def _has_simulators_state(attributes: Mapping[str, Any]) -> bool | None:
     return _SAME_OBJECT.match(str(env.get("env_version", "1.2"))) is not None
 
 
-def _task(file: Path, attributes: Mapping[str, Any]) -> str:
+def task_name(file: Path, attributes: Mapping[str, Any]) -> str:
     """LIBERO's instruction, else robomimic's task or its environment's name, else the file's name."""
     problem, env = attributes.get("problem_info"), attributes.get("env_args")
     instruction = problem.get("language_instruction") if isinstance(problem, dict) else None
