@@ -16,7 +16,10 @@ import multiprocessing
 import os
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -30,11 +33,12 @@ from rich.table import Table
 from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import STATE, Episodes
 from oat.data.normalize import Normalizer, action_statistics
-from oat.evaluation.host import Answer, Message, Reset, Segment, make_environment
+from oat.evaluation.crew import Crew, Lost, Worker
+from oat.evaluation.host import Answer, Message, Reset, Segment
+from oat.evaluation.local_processes import LocalProcesses, PipeLink
 from oat.evaluation.protocol import PROTOCOLS
 from oat.evaluation.records import EpisodeKey
 from oat.evaluation.rollout import Episode, Rollout
-from oat.evaluation.workers import LocalCrew, LocalWorker
 from oat.policies import AutoregressivePolicy, TokenDecoding
 from oat.policies.context import describe_context
 from oat.policies.training import PRESETS
@@ -42,31 +46,29 @@ from oat.sims.metaworld import ACTION_DIM, STATE_DIM, MetaWorldEnv
 from oat.tokenizers.fitting import make_tokenizer
 from oat.tokenizers.tokenizer import ActionSpace
 
-CORES, HORIZON, PROTOCOL = 2, 32, PROTOCOLS["metaworld"]
+CORES, HORIZON = 2, 32
 Played = tuple[int, np.ndarray]
 """An episode's condition and its actions."""
 
 
-def main(task: str = "box-close", episodes: int = 12, repeats: int = 5, workers: int = 4, batch: int = 4) -> None:
+def main(task: str = "box-close", episodes: int = 40, steps: int = 500, repeats: int = 5, batch: int = 16) -> None:
     """Measure rollouts.
 
     Args:
         task: A MetaWorld task.
-        episodes: Episodes per turn; an untrained policy needs all 500 steps of each.
+        episodes: Episodes per turn.
+        steps: The time limit, which an untrained policy always meets.
         repeats: Turns.
-        workers: Simulator processes of the harness; the bare simulators have one per core.
         batch: Chunks that the policy computes together.
     """
     torch.set_num_threads(1)
-    policy, crew = make_policy(task), WarmCrew(task, workers)
-    turns = []
-    with multiprocessing.get_context("spawn").Pool(CORES) as pool:
-        replay(pool, task, [(0, np.zeros((1, ACTION_DIM), np.float32))] * CORES)  # builds the environments
-        roll_out(policy, crew, task, workers, batch)
+    policy, turns = make_policy(task), []
+    with closing(WatchedCrew(steps, batch)) as crew, multiprocessing.get_context("spawn").Pool(CORES) as pool:
+        crew.warm_up(task)
+        replay(pool, task, [(0, np.zeros((100, ACTION_DIM), np.float32))] * CORES)
         for _ in range(repeats):
             ours, played = roll_out(policy, crew, task, episodes, batch)
             turns.append((ours, replay(pool, task, played)))
-    crew.close()
     table = Table("measure", "value", "required", box=box.MARKDOWN)
     for row in summarize(turns):
         table.add_row(*row)
@@ -99,44 +101,37 @@ def cpu_seconds(processes: Sequence[int]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-class WatchedWorker(LocalWorker):
+class WatchedCrew(Crew[PipeLink]):
     """Remembers what was executed."""
 
-    def __init__(self, task: str) -> None:
-        super().__init__(PROTOCOL, make_environment)
-        self.played: list[tuple[int, list[np.ndarray]]] = []
-        self.send(Reset(task, 0))
-        self.receive()
+    def __init__(self, steps: int, batch: int) -> None:
+        super().__init__(LocalProcesses(replace(PROTOCOLS["metaworld"], max_steps=steps)), CORES, seats=batch)
+        self.played: dict[Worker, list[tuple[int, list[np.ndarray]]]] = defaultdict(list)
 
-    def send(self, message: Message) -> None:
+    @property
+    def processes(self) -> list[int]:
+        return [int(link._process.pid or 0) for link in self._links.values()]
+
+    def send(self, worker: Worker, message: Message) -> None:
         if isinstance(message, Reset):
-            self.played.append((message.condition, []))
-        super().send(message)
+            self.played[worker].append((message.condition, []))
+        super().send(worker, message)
 
-    def receive(self) -> Answer:
-        answer = super().receive()
-        assert isinstance(answer, Segment), answer
-        if len(answer.executed):
-            self.played[-1][1].append(answer.executed)
-        return answer
+    def wait(self) -> list[tuple[Worker, Answer | Lost]]:
+        answers = super().wait()
+        for worker, answer in answers:
+            assert isinstance(answer, Segment), answer
+            if len(answer.executed):
+                self.played[worker][-1][1].append(answer.executed)
+        return answers
 
-
-class WarmCrew(LocalCrew):
-    """Workers that have started and built their environments before the clock runs, and stay for the next turn."""
-
-    def __init__(self, task: str, size: int) -> None:
-        super().__init__(PROTOCOL, size)
-        self.workers = [WatchedWorker(task) for _ in range(size)]
-        self._idle = list(self.workers)
-
-    def hire(self) -> LocalWorker:
-        return self._idle.pop()
-
-    def dismiss(self, workers: Sequence[LocalWorker]) -> None:
-        self._idle = list(self.workers)
-
-    def close(self) -> None:
-        super().dismiss(self.workers)
+    def warm_up(self, task: str) -> None:
+        """Start all processes and build all environments before the clock runs."""
+        for worker in self.workers:
+            self.send(worker, Reset(task, 0))
+        left = len(self.workers)
+        while left:
+            left -= len(self.wait())
 
 
 def make_policy(task: str) -> AutoregressivePolicy:
@@ -150,15 +145,14 @@ def make_policy(task: str) -> AutoregressivePolicy:
 
 
 def roll_out(
-    policy: AutoregressivePolicy, crew: WarmCrew, task: str, episodes: int, batch: int
+    policy: AutoregressivePolicy, crew: WatchedCrew, task: str, episodes: int, batch: int
 ) -> tuple[Cost, list[Played]]:
     """What it took, and the episodes as they went."""
     keys = [EpisodeKey("", "oat", 0, "", "K=8", task, "selection", number, 0) for number in range(episodes)]
-    for worker in crew.workers:
-        worker.played.clear()
-    cost = Cost([os.getpid(), *(int(worker.process.pid or 0) for worker in crew.workers)])
+    crew.played.clear()
+    cost = Cost([os.getpid(), *crew.processes])
     Rollout(policy, crew, batch, lambda record, video: None).run(Episode(key, TokenDecoding(8), task) for key in keys)
-    played = [(condition, np.concatenate(parts)) for worker in crew.workers for condition, parts in worker.played]
+    played = [(condition, np.concatenate(parts)) for worker in crew.played.values() for condition, parts in worker]
     return cost.stop(sum(len(actions) for _, actions in played)), played
 
 

@@ -3,6 +3,7 @@
 import signal
 import sys
 import traceback
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -63,6 +64,8 @@ def convert(
     cameras: CameraStorage = "image",
     fps: float | None = None,
     exists: WhenExists = "refuse",
+    render: tuple[str, ...] | None = None,
+    image_size: int = 128,
 ) -> None:
     """Convert a data set in any known format to LeRobotDataset v3.0.
 
@@ -74,10 +77,20 @@ def convert(
         cameras: image stores lossless PNG; video stores H.264, which is smaller but not exact.
         fps: Control frequency; needed only where the source does not record it (then 10 is assumed).
         exists: What to do when OUT exists.
+        render: Observe robomimic's or LIBERO's demonstrations anew from the simulator states in the files, through
+            cameras such as agentview robot0_eye_in_hand, or through none; stored observations are not taken over.
+        image_size: Height and width of rendered images.
     """
     from oat.data.convert import convert_dataset
 
-    convert_dataset(source, out, subset=subset, ranges=episodes, cameras=cameras, fps=fps, exists=exists)
+    reobserve = None
+    if render is not None:
+        from oat.sims.replay import rerender
+
+        reobserve = partial(rerender, path=source, cameras=render, image_size=image_size)
+    convert_dataset(
+        source, out, subset=subset, ranges=episodes, cameras=cameras, fps=fps, exists=exists, reobserve=reobserve
+    )
 
 
 def collect(config: tyro.conf.OmitArgPrefixes[CollectConfig]) -> None:

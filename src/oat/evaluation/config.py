@@ -7,6 +7,7 @@ from typing import Literal
 import tyro
 
 from oat.errors import InvalidOption
+from oat.sims.config import SimulatorName
 
 
 @dataclass(frozen=True)
@@ -15,7 +16,7 @@ class EvalConfig:
 
     policy: tyro.conf.Positional[Path]
     """The policy's checkpoint or run."""
-    sim: Literal["metaworld"]
+    sim: SimulatorName
     """Which benchmark."""
     out: Path
     """Directory of the records; an evaluation that was interrupted continues there."""

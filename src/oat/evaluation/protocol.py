@@ -37,6 +37,23 @@ class Protocol:
 
 PROTOCOLS: dict[str, Protocol] = {
     "metaworld": Protocol("metaworld", max_steps=500, success="the first step whose info says success"),
+    "pusht": Protocol(
+        "pusht",
+        max_steps=300,
+        success="the block covers more than 95 % of its outline; score: the best coverage / 0.95, at most 1",
+        image_size=96,
+    ),
+    "libero": Protocol(
+        "libero",
+        max_steps=600,  # as LIBERO's own evaluation has it
+        success="the first step after which the goal of the task's definition holds",
+    ),
+    "robomimic": Protocol(
+        "robomimic", max_steps=400, success="the first step at which robosuite's check of the task holds"
+    ),
+    "robocasa": Protocol(
+        "robocasa", max_steps=500, success="the first step at which RoboCasa's check of the task holds"
+    ),
 }
 
 
