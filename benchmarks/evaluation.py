@@ -109,7 +109,7 @@ class WatchedCrew(Crew[PipeLink]):
         self.played: dict[Worker, list[tuple[int, list[np.ndarray]]]] = defaultdict(list)
 
     @property
-    def processes(self) -> list[int]:
+    def process_ids(self) -> list[int]:
         return [int(link._process.pid or 0) for link in self._links.values()]
 
     def send(self, worker: Worker, message: Message) -> None:
@@ -150,7 +150,7 @@ def roll_out(
     """What it took, and the episodes as they went."""
     keys = [EpisodeKey("", "oat", 0, "", "K=8", task, "selection", number, 0) for number in range(episodes)]
     crew.played.clear()
-    cost = Cost([os.getpid(), *crew.processes])
+    cost = Cost([os.getpid(), *crew.process_ids])
     Rollout(policy, crew, batch, lambda record, video: None).run(Episode(key, TokenDecoding(8), task) for key in keys)
     played = [(condition, np.concatenate(parts)) for worker in crew.played.values() for condition, parts in worker]
     return cost.stop(sum(len(actions) for _, actions in played)), played

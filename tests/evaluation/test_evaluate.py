@@ -46,30 +46,29 @@ def read(out: Path) -> dict[str, dict[str, Any]]:
     return dict(zip(keys, kept, strict=True))
 
 
-def test_an_evaluation_that_was_stopped_continues(tmp_path: Path) -> None:
+def test_an_evaluation_that_was_stopped_continues(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """By Ctrl-C, then by kill -9; the records end up as those of an evaluation that nothing happened to."""
-    policy = save_policy(tmp_path / "policy")
-    plan = ("--tasks", *TASKS, "--episodes", "2", "--seeds", "2", "--denoising-steps", "1")
-    out, errors = start(policy, tmp_path / "whole", *plan).communicate(timeout=300)
-    assert "dp 1 steps" in out
-    assert "all tasks" in out
-    assert "of 8 solved" in errors
-    assert "episodes/s" in errors
-    stopped = tmp_path / "stopped"
-    said = stop(start(policy, stopped, *plan), stopped, 1, signal.SIGINT)
+    policy, stopped = save_policy(tmp_path / "policy"), tmp_path / "stopped"
+    options = ("--episodes", "2", "--seeds", "2", "--denoising-steps", "1")  # all tasks that it knows
+    said = stop(start(policy, stopped, *options), stopped, 1, signal.SIGINT)
     kept = len(read(stopped))
     assert f"interrupted; {kept} of 8 episodes are recorded in {stopped}, and the same command continues" in said
     assert "Traceback" not in said
-    killed = start(policy, stopped, *plan)
+    killed = start(policy, stopped, *options)
     stop(killed, stopped, kept + 2, signal.SIGKILL)
     assert kept + 2 <= len(read(stopped)) < 8
     _wait_for_workers_to_leave(killed.pid)
-    last = start(policy, stopped, *plan)
-    last.communicate(timeout=300)
-    assert last.returncode == 0
+    for out in (stopped, tmp_path / "whole"):
+        evaluate_policy(EvalConfig(policy, "metaworld", out, episodes=2, seeds=2, denoising_steps=1, workers=1))
+        shown = capfd.readouterr()
+        assert "dp 1 steps" in shown.out
+        assert "all tasks" in shown.out
+        assert "of 8 solved" in shown.err
+        assert "episodes/s" in shown.err
     whole = read(tmp_path / "whole")
     assert whole == read(stopped)
     assert len(whole) == 8
+    assert {json.loads(key)["task"] for key in whole} == set(TASKS)
     assert {r["evaluation_seed"] for r in whole.values()} == {0, 1}
     assert all(r["steps"] == 500 or r["success"] for r in whole.values())
 

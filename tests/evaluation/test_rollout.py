@@ -189,10 +189,8 @@ def test_a_process_that_dies_blames_the_message_it_was_busy_with(tmp_path: Path)
     """The worker before it has its answer, those after it are lost; then the process is there again."""
     chunk = np.zeros((HORIZON, DIM), np.float32)
     with closing(open_crew(1, 3)) as crew:
-        assert crew.is_idle(0)
         for worker, condition in zip(crew.workers, (30, CRASH_ALWAYS, 31), strict=True):
             crew.send(worker, Reset(str(tmp_path), condition))
-        assert not crew.is_idle(0)
         assert all(isinstance(answer, Segment) for _, answer in _wait_for(crew, 3))
         for worker in crew.workers:
             crew.send(worker, Act(chunk))
@@ -210,7 +208,6 @@ def _wait_for(crew: Crew[PipeLink], count: int) -> list[tuple[Worker, object]]:
 
 
 def test_only_processes_that_are_needed_are_started(tmp_path: Path) -> None:
-    """And an environment is built only where a process would else be idle."""
     crew = open_crew(processes=3, seats=4)
     run(plan(tmp_path, [5, 6]), crew=crew)
     assert len(crew._links) == 2

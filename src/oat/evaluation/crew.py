@@ -61,14 +61,11 @@ class Crew(Generic[AnyLink]):
     """Workers in processes, which are started when they are first needed and again when they have died."""
 
     def __init__(self, transport: Transport[AnyLink], processes: int, seats: int) -> None:
+        self.processes = processes
         self.workers = [Worker(process, seat) for seat in range(seats) for process in range(processes)]
         self._transport = transport
         self._links: dict[int, AnyLink] = {}
         self._owed: list[deque[Worker]] = [deque() for _ in range(processes)]
-
-    def is_idle(self, process: int) -> bool:
-        """Whether it owes no answer."""
-        return not self._owed[process]
 
     def send(self, worker: Worker, message: Message) -> None:
         """Give a worker something to do; it must have answered before."""

@@ -3,6 +3,7 @@
 Messages are few: a host is told a chunk of actions, and tells what it saw when they are executed.
 """
 
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -53,6 +54,8 @@ class Segment:
     best_score: float
     ended: bool
     """By success or by the protocol's time limit."""
+    seconds: float
+    """What executing the actions took."""
     video: bytes | None = None
     """Of the whole episode, when it has ended and was filmed."""
 
@@ -102,7 +105,7 @@ class Host:
             if not isinstance(environment, Filmable):
                 raise InvalidOption(f"{self.protocol.simulator} cannot be filmed: leave out --videos")
             self.film = Film(environment)
-        return self._segment([], False)
+        return self._segment([], False, seconds=0.0)
 
     def _build(self, task: str) -> Environment:
         try:
@@ -119,7 +122,7 @@ class Host:
 
     def _act(self, message: Act) -> Segment:
         environment, executed, success = self._environment, list[np.ndarray](), False
-        limit = min(self.protocol.execute, self.protocol.max_steps - self.steps)
+        limit, begin = min(self.protocol.execute, self.protocol.max_steps - self.steps), time.perf_counter()
         if self.film is not None:
             self.film.predict(message.chunk, limit)
         while len(executed) < limit and not success:
@@ -134,16 +137,16 @@ class Host:
             success, self.score = outcome.success, outcome.score
             self.best_score = max(self.best_score, self.score)
         self.steps += len(executed)
-        return self._segment(executed, success)
+        return self._segment(executed, success, time.perf_counter() - begin)
 
-    def _segment(self, executed: list[np.ndarray], success: bool) -> Segment:
+    def _segment(self, executed: list[np.ndarray], success: bool, seconds: float) -> Segment:
         history = {key: np.stack([frame[key] for frame in self.frames]) for key in self.frames[0]}
         ended, video = success or self.steps >= self.protocol.max_steps, None
         if ended and self.film is not None:
             self.film.expose(last=True)
             video = self.film.develop()
         taken = np.array(executed, np.float32)
-        return Segment(history, taken, success, self.score, self.best_score, ended, video)
+        return Segment(history, taken, success, self.score, self.best_score, ended, seconds, video)
 
 
 class Station:

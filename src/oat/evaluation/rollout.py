@@ -14,6 +14,7 @@ from oat.data.shuffle import derive_key
 from oat.errors import OatError
 from oat.evaluation.crew import Crew, Lost, Worker
 from oat.evaluation.host import Act, Answer, Crash, Reset, Segment
+from oat.evaluation.pace import Pace
 from oat.evaluation.records import EpisodeKey, EpisodeRecord
 from oat.interfaces import Observation
 from oat.policies.decoding import Decoding, Noise
@@ -93,28 +94,33 @@ class Rollout:
 
     def __init__(self, policy: Policy, crew: Crew[Any], batch: int, finish: Finish) -> None:
         self._policy, self._crew, self._batch, self._finish = policy, crew, batch, finish
-        self._waiting: deque[_Running] = deque()
+        self._pace = Pace(batch, crew.processes)
+        self._planned: deque[_Running] = deque()
         self._running: dict[Worker, _Running] = {}
+        self._waiting: list[Worker] = []
+        """Those of the running that need a chunk."""
 
     def run(self, episodes: Iterable[Episode]) -> None:
         """Run them all, in about this order."""
-        self._waiting.extend(map(_Running, episodes))
+        self._planned.extend(map(_Running, episodes))
         self._engage()
         while self._running:
-            thinking = [worker for worker, answer in self._crew.wait() if self._hear(worker, answer)]
+            if len(self._waiting) < len(self._running):
+                self._waiting += [worker for worker, answer in self._crew.wait() if self._hear(worker, answer)]
             self._engage()
-            self._think(thinking)
+            if self._pace.should_predict(len(self._waiting), len(self._running)):
+                self._think()
 
     def _engage(self) -> None:
-        """Begin one more episode in every process that has nothing to do, while others wait for the policy."""
-        for worker in self._crew.workers:
-            if worker not in self._running and self._crew.is_idle(worker.process):
+        """Begin as many episodes as should run side by side."""
+        for worker in self._crew.workers[: self._pace.episodes]:
+            if worker not in self._running:
                 self._begin(worker)
 
     def _begin(self, worker: Worker) -> None:
         """Give a worker the next episode, if there is one."""
-        if self._waiting:
-            state = self._running[worker] = self._waiting.popleft()
+        if self._planned:
+            state = self._running[worker] = self._planned.popleft()
             key = state.episode.key
             self._crew.send(worker, Reset(key.task, key.condition, state.episode.film))
 
@@ -124,22 +130,25 @@ class Rollout:
             raise answer
         if isinstance(answer, Segment) and not answer.ended:
             self._running[worker].advance(answer)
+            if answer.seconds:
+                self._pace.saw_segment(answer.seconds)
             return True
         state = self._running.pop(worker)
         if isinstance(answer, Segment):
             state.advance(answer)
             self._finish(state.record(), answer.video)
         elif isinstance(answer, Lost):
-            self._waiting.appendleft(_Running(state.episode, state.attempt))
+            self._planned.appendleft(_Running(state.episode, state.attempt))
         elif state.attempt == 0:
-            self._waiting.appendleft(_Running(state.episode, attempt=1))
+            self._planned.appendleft(_Running(state.episode, attempt=1))
         else:
             self._finish(state.record(answer), None)
         self._begin(worker)
         return False
 
-    def _think(self, workers: Sequence[Worker]) -> None:
+    def _think(self) -> None:
         """Predict a chunk for every episode that waits, and let the workers go on."""
+        workers, self._waiting = self._waiting, []
         for decoding, alike in groupby(workers, lambda worker: self._running[worker].episode.decoding):
             group = list(alike)
             for first in range(0, len(group), self._batch):
@@ -156,6 +165,7 @@ class Rollout:
         chunk = self._policy.predict_chunk(observation, decoding, noise, pad_to=self._batch)
         actions, valid, tokens = chunk.actions.cpu().numpy(), chunk.valid.tolist(), chunk.steps.tolist()
         seconds = time.perf_counter() - begin
+        self._pace.saw_prediction(seconds)
         for row, (worker, state) in enumerate(zip(workers, states, strict=True)):
             self._crew.send(worker, Act(actions[row] if valid[row] else None))
             state.chunks += 1

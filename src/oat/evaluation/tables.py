@@ -140,13 +140,13 @@ def summary_table(summaries: Sequence[Summary]) -> Table:
     spread = any(row.over_seeds.seeds > 1 for row in summaries)
     table = make_table(
         "closed loop",
-        *("policy", "task", "episodes", "success", "95 %", *("mean ± s.e.",) * spread, *("score",) * scored),
+        *("policy", "task", "n", "success", "95 %", *("±",) * spread, *("score",) * scored),
         *("steps", "tokens", "jerk", "ms"),
     )
     for row in summaries:
         table.add_row(
             *(row.policy, row.task, str(row.episodes), *_percent(row.success)),
-            *(_mean_and_error(row.over_seeds),) * spread,
+            *(f"{100 * row.over_seeds.error:.1f}",) * spread,
             *(f"{100 * row.score:.1f}",) * scored,
             *(f"{row.steps:.0f}", f"{row.tokens_per_chunk:.3g}", f"{row.jerk:.2g}", f"{row.inference_ms:.1f}"),
         )
@@ -156,10 +156,6 @@ def summary_table(summaries: Sequence[Summary]) -> Table:
 
 def _percent(interval: Interval) -> tuple[str, str]:
     return f"{100 * interval.estimate:.1f}", f"{100 * interval.low:.0f} … {100 * interval.high:.0f}"
-
-
-def _mean_and_error(spread: Spread) -> str:
-    return "" if spread.seeds == 1 else f"{100 * spread.mean:.1f} ± {100 * spread.error:.1f}"
 
 
 def _remarks(summaries: Sequence[Summary]) -> Iterator[str]:
@@ -173,7 +169,7 @@ def _remarks(summaries: Sequence[Summary]) -> Iterator[str]:
     for episodes, conditions in sorted({(row.episodes, row.conditions) for row in summaries}):
         if conditions < episodes:
             yield f"{episodes} episodes from {_count(conditions, 'initial condition')}: repeats are clusters in 95 %"
-    yield "tokens and milliseconds are per chunk"
+    yield "n: episodes; tokens and milliseconds are per chunk"
     for row in summaries:
         if row.task == POOLED:
             continue
@@ -195,7 +191,7 @@ def comparison_table(first: Sequence[EpisodeRecord], second: Sequence[EpisodeRec
     shared = [condition for condition in one if condition in two]
     if not shared:
         raise InvalidOption("the two sides share no initial conditions, so there is nothing to compare")
-    columns = ("task", "conditions", "first", "second", "gain", "95 %", "only 1st : 2nd", "p", "better")
+    columns = ("task", "n", "first", "second", "gain", "95 %", "only 1st : 2nd", "p", "better")
     table = make_table("second against first, success in %", *columns)
     tasks = list(dict.fromkeys(task for task, _ in shared))
     for task in (*tasks, *((POOLED,) if len(tasks) > 1 else ())):
@@ -208,7 +204,8 @@ def comparison_table(first: Sequence[EpisodeRecord], second: Sequence[EpisodeRec
             *_percent(found.difference),
             *(f"{found.only_first} : {found.only_second}", f"{found.p_value:.3g}", found.verdict),
         )
-    table.caption = "\n".join(f"{place}: {_origin(side)}" for place, side in (("first", first), ("second", second)))
+    sides = (f"{place}: {_origin(side)}" for place, side in (("first", first), ("second", second)))
+    table.caption = "\n".join((*sides, "n: initial conditions"))
     return table
 
 
