@@ -83,21 +83,18 @@ def action_statistics(windows: Windows, transform: ActionTransform | None = None
     state_dim = None if key is None else int(windows.episodes.observation(key).shape[1])
     transform.output_dim(windows.episodes.action_dim, state_dim)
     statistics = RunningStatistics(len(windows) * horizon)
-    for actions, state, valid in _transform_inputs(windows, key):
+    for actions, valid, state in _transform_inputs(windows, key):
         transform.check_values(actions, state)
         statistics.update(transform.forward(actions, state)[valid].numpy())
     return statistics
 
 
-def _transform_inputs(windows: Windows, state_key: str | None) -> Iterator[tuple[Tensor, Tensor | None, Tensor]]:
+def _transform_inputs(windows: Windows, state_key: str | None) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
     for first in range(0, len(windows), _BLOCK):
         batch = windows[np.arange(first, min(first + _BLOCK, len(windows)))]
-        state = None
-        if state_key is not None:
-            if state_key not in batch.observations:
-                raise InvalidOption(f"the windows must read {state_key!r}, which the action transform refers to")
-            state = torch.from_numpy(batch.observations[state_key][:, -1])
-        yield torch.from_numpy(batch.actions), state, torch.from_numpy(batch.valid_mask)
+        if state_key is not None and state_key not in batch.observations:
+            raise InvalidOption(f"the windows must read {state_key!r}, which the action transform refers to")
+        yield batch.tensors(state_key)
 
 
 def observation_statistics(episodes: Episodes, key: str) -> RunningStatistics:

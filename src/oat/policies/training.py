@@ -112,10 +112,8 @@ class _PolicyTraining:
     def _errors(
         self, policy: Policy, chunk: Chunk, batch: Batch, to_model_space: Callable[[Tensor, Tensor | None], Tensor]
     ) -> Float[Tensor, " batch"]:
-        device, key = chunk.actions.device, policy.space.transform.state_key
-        state = None if key is None else torch.from_numpy(batch.observations[key][:, -1]).to(device)
-        target = to_model_space(torch.from_numpy(batch.actions).to(device), state)
-        valid = torch.from_numpy(batch.valid_mask).to(device)
+        actions, valid, state = batch.tensors(policy.space.transform.state_key, chunk.actions.device)
+        target = to_model_space(actions, state)
         return masked_error(to_model_space(chunk.actions, state), target, valid).where(chunk.valid, torch.nan)
 
 
@@ -180,11 +178,8 @@ class DiffusionTraining(_PolicyTraining):
 
     def loss(self, module: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Mapping[str, Tensor]]:
         values, tasks = self._inputs(self.module, batch)
-        key = self.module.space.transform.state_key
-        state = None if key is None else torch.from_numpy(batch.observations[key][:, -1]).to(tasks.device)
-        actions = self.to_model_space(torch.from_numpy(batch.actions).to(tasks.device), state)
-        valid = torch.from_numpy(batch.valid_mask).to(tasks.device)
-        return module(values, tasks, actions, valid, generator).mean(), {}
+        actions, valid, state = batch.tensors(self.module.space.transform.state_key, tasks.device)
+        return module(values, tasks, self.to_model_space(actions, state), valid, generator).mean(), {}
 
     @torch.no_grad()
     def validate(self, module: nn.Module) -> Mapping[str, float]:

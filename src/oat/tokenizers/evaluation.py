@@ -37,9 +37,7 @@ def draw_chunks(windows: Windows, tokenizer: ActionTokenizer, most: int | None =
     numbers = np.arange(len(windows))
     if most is not None and most < len(windows):
         numbers = Permutation(len(windows), derive_key(0))(numbers[:most])
-    batch, key = windows[numbers], tokenizer.space.transform.state_key
-    state = None if key is None else torch.from_numpy(batch.observations[key][:, -1])
-    return Chunks(torch.from_numpy(batch.actions), torch.from_numpy(batch.valid_mask), state)
+    return Chunks(*windows[numbers].tensors(tokenizer.space.transform.state_key))
 
 
 def prefix_lengths(tokenizer: ActionTokenizer) -> list[int]:

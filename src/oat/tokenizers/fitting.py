@@ -133,10 +133,8 @@ class TokenizerTraining:
 
     def loss(self, module: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Mapping[str, Tensor]]:
         device = self.module.normalizer.center.device
-        key = self.module.space.transform.state_key
-        state = None if key is None else torch.from_numpy(batch.observations[key][:, -1]).to(device)
-        actions = self.module.to_model_space(torch.from_numpy(batch.actions).to(device), state)
-        step = module(actions, torch.from_numpy(batch.valid_mask).to(device), generator)
+        actions, valid, state = batch.tensors(self.module.space.transform.state_key, device)
+        step = module(self.module.to_model_space(actions, state), valid, generator)
         return step.loss, {"mse": step.errors.mean()}
 
     def validate(self, module: nn.Module) -> Mapping[str, float]:

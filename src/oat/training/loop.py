@@ -147,7 +147,15 @@ class _Run:
                     bar.advance(_LOG_EVERY, f"loss {shown:.4f} · lr {self.learning_rate:.1e} · {rate:.0f} chunks/s")
                     if log:
                         numbers = {name: float(value) for name, value in details.items()}
-                        log.write(step, {"loss": shown, **numbers, "chunks_per_s": rate})
+                        log.write(
+                            step,
+                            {
+                                "loss": shown,
+                                **numbers,
+                                "chunks_per_s": rate,
+                                "processes": self.accelerator.num_processes,
+                            },
+                        )
                 if step % config.validate_every == 0 or step == config.steps:
                     self._validate(log)
         if log:

@@ -49,9 +49,7 @@ def cache_tokens(tokenizer: ActionTokenizer, windows: Windows) -> TokenCache:
 
 def encode_batch(tokenizer: ActionTokenizer, batch: Batch) -> Tokens:
     """The tokens of some windows, padded steps left out of what they describe."""
-    key = tokenizer.space.transform.state_key
-    state = None if key is None else batch.observations[key][:, -1]
-    return tokenizer.encode(batch.actions, batch.valid_mask, state)
+    return tokenizer.encode(*batch.tensors(tokenizer.space.transform.state_key))
 
 
 def _encode_all(tokenizer: ActionTokenizer, windows: Windows) -> Int32[np.ndarray, "windows width_and_length"]:
