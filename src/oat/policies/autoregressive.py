@@ -90,7 +90,7 @@ class AutoregressivePolicy(Policy):
             ids = torch.where(places < tokens.lengths[:, None], ids, self.eos)
         return ids, (places < tokens.lengths[:, None] + self.variable_length).float()
 
-    def _logits(self, hidden: Float[Tensor, "batch time dim"]) -> Float[Tensor, "batch time outputs"]:
+    def _logits(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch outputs"]:
         """The output weights are the embeddings; BOS, the last of them, is left out."""
         return F.linear(hidden, self.embedding.weight[: self.outputs]).float()
 
@@ -133,8 +133,7 @@ class AutoregressivePolicy(Policy):
         chosen = torch.empty(len(context), length, device=context.device)
         last = torch.full((len(context),), self.bos, device=context.device)
         for place in range(length):
-            hidden = sequence.step((self.embedding(last) + self.positions[place])[:, None])
-            logits = self._logits(hidden)[:, 0]
+            logits = self._logits(sequence.step(self.embedding(last) + self.positions[place]))
             last = choose(logits, decoding, None if random is None else random[:, place])
             ids[:, place] = last
             chosen[:, place] = logits.log_softmax(-1).gather(1, last[:, None])[:, 0]
