@@ -3,6 +3,7 @@
 import signal
 import sys
 import traceback
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -63,6 +64,8 @@ def convert(
     cameras: CameraStorage = "image",
     fps: float | None = None,
     exists: WhenExists = "refuse",
+    render: tuple[str, ...] = (),
+    image_size: int = 128,
 ) -> None:
     """Convert a data set in any known format to LeRobotDataset v3.0.
 
@@ -74,10 +77,20 @@ def convert(
         cameras: image stores lossless PNG; video stores H.264, which is smaller but not exact.
         fps: Control frequency; needed only where the source does not record it (then 10 is assumed).
         exists: What to do when OUT exists.
+        render: Cameras to render anew from the simulator states of a robomimic file, such as agentview
+            robot0_eye_in_hand; the state is then the simulator's, too, and no stored observation is taken over.
+        image_size: Height and width of rendered images.
     """
     from oat.data.convert import convert_dataset
 
-    convert_dataset(source, out, subset=subset, ranges=episodes, cameras=cameras, fps=fps, exists=exists)
+    reobserve = None
+    if render:
+        from oat.sims.replay import rerender
+
+        reobserve = partial(rerender, path=source, cameras=render, image_size=image_size)
+    convert_dataset(
+        source, out, subset=subset, ranges=episodes, cameras=cameras, fps=fps, exists=exists, reobserve=reobserve
+    )
 
 
 def collect(config: tyro.conf.OmitArgPrefixes[CollectConfig]) -> None:

@@ -25,13 +25,15 @@ from oat.tokenizers.tokenizer import ActionSpace
 TASKS = ("reach", "drawer-close")
 
 
-def save_policy(path: Path, kind: str = "autoregressive", state_dim: int = 39, action_dim: int = 4) -> Path:
+def save_policy(
+    path: Path, kind: str = "autoregressive", state_dim: int = 39, action_dim: int = 4, tasks: tuple[str, ...] = TASKS
+) -> Path:
     """A policy with random weights."""
     torch.manual_seed(0)
     generator = np.random.default_rng(0)
     actions = generator.uniform(-1, 1, (60, action_dim)).astype(np.float32)
     states = generator.normal(size=(60, state_dim)).astype(np.float32)
-    episodes = Episodes.from_arrays(actions, [30, 30], TASKS, observations={STATE: states})
+    episodes = Episodes.from_arrays(actions, [30, 30], tasks, observations={STATE: states})
     space, context = ActionSpace(8, action_dim), describe_context(episodes, (STATE,))
     normalizer = Normalizer.from_statistics(action_statistics(Windows(episodes, WindowConfig(8, 1))))
     config = PolicyConfig(Width(32, 16), 1)
@@ -68,7 +70,7 @@ def read(out: Path) -> dict[str, dict[str, object]]:
 
 
 def test_a_killed_evaluation_continues(tmp_path: Path) -> None:
-    policy, plan = save_policy(tmp_path / "policy"), ("--tasks", *TASKS, "--episodes", "2", "--seeds", "2")
+    policy, plan = save_policy(tmp_path / "policy"), ("--episodes", "2", "--seeds", "2")  # all tasks that it knows
     table = finish(start(policy, tmp_path / "whole", *plan))
     assert "bin K=all" in table
     assert "all tasks" in table
@@ -86,6 +88,7 @@ def test_a_killed_evaluation_continues(tmp_path: Path) -> None:
     assert whole == read(tmp_path / "killed")
     assert len(whole) == 8
     assert {r["evaluation_seed"] for r in whole.values()} == {0, 1}
+    assert {json.loads(key)["task"] for key in whole} == set(TASKS)
     assert all(r["steps"] == 500 or r["success"] for r in whole.values())
 
 
@@ -114,3 +117,9 @@ def test_a_policy_for_another_robot_is_refused(tmp_path: Path) -> None:
     process = start(save_policy(tmp_path / "policy", action_dim=7), tmp_path / "out", "--tasks", "reach")
     _, errors = process.communicate(timeout=100)
     assert "7-D actions, metaworld takes 4-D" in errors
+
+
+def test_a_policy_for_other_tasks_is_told_so(tmp_path: Path) -> None:
+    process = start(save_policy(tmp_path / "policy", tasks=("fly", "swim")), tmp_path / "out")
+    _, errors = process.communicate(timeout=100)
+    assert "trained on fly, swim, which are no tasks of metaworld" in " ".join(errors.split())

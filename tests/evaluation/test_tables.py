@@ -50,6 +50,14 @@ def test_summaries_count_and_pool() -> None:
     assert "25.0 ± 5.0 over evaluation seeds" in shown
 
 
+def test_scores_are_shown_where_they_tell_more_than_success() -> None:
+    graded = [replace(each, best_score=0.5) for each in episodes("K=1", "pusht", 5)]
+    assert "score" in text(summary_table(summarize(graded)))
+    assert "50.0" in text(summary_table(summarize(graded)))
+    plain = [replace(each, best_score=float(each.success)) for each in graded]
+    assert "score" not in text(summary_table(summarize(plain)))
+
+
 def test_comparisons_pair_conditions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = RecordLog(tmp_path / "records.jsonl")
     for each in (*episodes("K=1", "reach", 2), *episodes("K=8", "reach", 14)):

@@ -1,5 +1,6 @@
 """Any readable data set → LeRobotDataset v3.0."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
@@ -21,11 +22,14 @@ def convert_dataset(
     cameras: CameraStorage = "image",
     fps: float | None = None,
     exists: WhenExists = "refuse",
+    reobserve: Callable[[Episodes], Episodes] | None = None,
 ) -> None:
-    """Read `source` in whatever format it is and write its episodes to `out`."""
+    """Read `source` in whatever format it is and write its episodes to `out`, with other observations if so asked."""
     if source.expanduser().resolve() == out.expanduser().resolve():
         raise InvalidOption(f"{out}: source and output are the same directory")
     episodes = open_dataset(source, subset, ranges)
+    if reobserve is not None:
+        episodes = reobserve(episodes)
     if fps is None:
         fps = episodes.fps or _assume_fps(episodes)
     writer = LeRobotWriter(

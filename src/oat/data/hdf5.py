@@ -6,7 +6,7 @@ Layout: https://robomimic.github.io/docs/datasets/overview.html; filter keys are
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -14,13 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float64
 
 from oat.data.columns import UINT8, LazyColumn, file_identity, load_column
-from oat.data.episodes import Episodes, Frames, observation_keys
+from oat.data.episodes import STATE, Episodes, Frames, observation_keys
 from oat.errors import CorruptDataset, InvalidEpisode, MissingKey, OatError
 from oat.extras import import_extra
 
 HDF5_SUFFIXES = {".hdf5", ".h5"}
+
+ROBOMIMIC_TASKS = {"Lift": "lift", "PickPlaceCan": "can", "NutAssemblySquare": "square"}
+"""What robomimic calls the tasks of which the files have robosuite's names."""
+
+ROBOMIMIC_STATE = ("robot0_eef_pos", "robot0_eef_quat", "robot0_gripper_qpos", "object")
+ROBOMIMIC_STATE_DIM = 23
+"""These keys, one after the other, are the state; zeros fill it up, because Lift's object has 10 numbers, not 14."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +46,21 @@ class Demo:
     def read(self, key: str, rows: Any = ...) -> np.ndarray:
         with explain_read_errors(self.file):
             return np.asarray(open_file(self.file)[f"data/{self.name}/{key}"][rows])
+
+    def read_states(self) -> Float64[np.ndarray, "frames state"]:
+        """The simulator's state before every action."""
+        with explain_read_errors(self.file):
+            group, frames = open_file(self.file)[f"data/{self.name}"], self.shapes["actions"][0]
+            states = group.get("states")
+            if getattr(states, "ndim", 0) != 2 or states.shape[0] != frames:
+                found = getattr(states, "shape", "none")
+                raise InvalidEpisode(f"{self}: {frames} actions need as many simulator states, found {found}")
+            return np.asarray(states, np.float64)
+
+    def attribute(self, name: str) -> Any:
+        """What the file says about this demonstration, or None."""
+        with explain_read_errors(self.file):
+            return open_file(self.file)[f"data/{self.name}"].attrs.get(name)
 
 
 @dataclass(frozen=True)
@@ -62,7 +85,7 @@ class ImageFrames:
 
 def read_hdf5(path: Path) -> Episodes:
     """Read one file, or every .hdf5 file of a directory as one set."""
-    files = sorted(f for f in path.iterdir() if f.suffix.lower() in HDF5_SUFFIXES) if path.is_dir() else [path]
+    files = list_files(path)
     demos: list[Demo] = []
     tasks: list[str] = []
     subsets: dict[str, list[int]] = {}
@@ -70,11 +93,10 @@ def read_hdf5(path: Path) -> Episodes:
     for file in files:
         with explain_read_errors(file):
             handle = open_file(file)
-            found = _list_demos(file, handle)
+            found, attributes = list_demos(file), read_attributes(file)
             numbers = {demo.name: len(demos) + number for number, demo in enumerate(found)}
             for name, members in _filter_keys(file, handle, set(numbers)).items():
                 subsets.setdefault(name, []).extend(sorted(numbers[member] for member in members))
-            attributes = {key: _parse(value) for key, value in handle["data"].attrs.items()}
         demos += found
         tasks += [_task(file, attributes)] * len(found)
         fps = fps or _control_frequency(attributes)
@@ -91,6 +113,29 @@ def read_hdf5(path: Path) -> Episodes:
         subsets={name: np.array(members, np.int64) for name, members in subsets.items()},
         source=f"{path} (HDF5)",
     )
+
+
+def list_files(path: Path) -> list[Path]:
+    """The file itself, or every .hdf5 file of a directory."""
+    return sorted(f for f in path.iterdir() if f.suffix.lower() in HDF5_SUFFIXES) if path.is_dir() else [path]
+
+
+def list_demos(file: Path) -> list[Demo]:
+    """A file's demonstrations in the order of their numbers."""
+    with explain_read_errors(file):
+        handle = open_file(file)
+        data = handle.get("data")
+        if not hasattr(data, "items"):
+            raise MissingKey(f"{file}: no group 'data'; it has {sorted(handle)}")
+        groups = {name: group for name, group in data.items() if hasattr(group, "items")}
+        names = sorted(groups, key=lambda name: ([int(n) for n in re.findall(r"\d+", name)], name))
+        return [_describe(file, name, groups[name]) for name in names]
+
+
+def read_attributes(file: Path) -> dict[str, Any]:
+    """What a file says about all its demonstrations, such as `env_args`."""
+    with explain_read_errors(file):
+        return {key: _parse(value) for key, value in open_file(file)["data"].attrs.items()}
 
 
 @contextmanager
@@ -111,15 +156,6 @@ def open_file(file: Path) -> Any:
 @lru_cache(maxsize=128)  # LIBERO-90 has 90 files
 def _open_file(file: Path, identity: tuple[int, int, int], process: int) -> Any:
     return import_extra("h5py", "formats").File(file, "r")
-
-
-def _list_demos(file: Path, handle: Any) -> list[Demo]:
-    data = handle.get("data")
-    if not hasattr(data, "items"):
-        raise MissingKey(f"{file}: no group 'data'; it has {sorted(handle)}")
-    groups = {name: group for name, group in data.items() if hasattr(group, "items")}
-    names = sorted(groups, key=lambda name: ([int(n) for n in re.findall(r"\d+", name)], name))
-    return [_describe(file, name, groups[name]) for name in names]
 
 
 def _describe(file: Path, name: str, group: Any) -> Demo:
@@ -163,13 +199,13 @@ def _control_frequency(attributes: Mapping[str, Any]) -> float | None:
 
 
 def _task(file: Path, attributes: Mapping[str, Any]) -> str:
-    """LIBERO's instruction, else robomimic's environment name, else the file's name."""
+    """LIBERO's instruction, else robomimic's task or its environment's name, else the file's name."""
     problem, env = attributes.get("problem_info"), attributes.get("env_args")
     instruction = problem.get("language_instruction") if isinstance(problem, dict) else None
     if isinstance(instruction, list):  # early LIBERO files store a list of words
         instruction = " ".join(instruction)
-    name = env.get("env_name") if isinstance(env, dict) else None
-    return str(instruction or name or file.stem).strip('"')
+    name = str(env.get("env_name") or "") if isinstance(env, dict) else ""
+    return str(instruction or ROBOMIMIC_TASKS.get(name, name) or file.stem).strip('"')
 
 
 def _check_alike(demos: list[Demo]) -> None:
@@ -208,4 +244,20 @@ def _observations(demos: list[Demo], starts: np.ndarray, files: list[Path]) -> d
             observations[name] = ImageFrames(tuple(demos), starts, key, (frames, *shape[1:]))
         else:
             observations[name] = LazyColumn((frames, *(shape[1:] or (1,))), partial(_column, demos, key, files))
+    parts = [f"obs/{key}" for key in ROBOMIMIC_STATE]
+    if set(parts) <= set(keys) and STATE not in observations:
+        frames = sum(demo.shapes["actions"][0] for demo in demos)
+        observations[STATE] = LazyColumn((frames, ROBOMIMIC_STATE_DIM), partial(_state, demos, parts, files))
     return observations
+
+
+def _state(demos: list[Demo], parts: Sequence[str], files: list[Path]) -> np.ndarray:
+    """robomimic's keys as one vector, the same as the simulator's."""
+
+    def blocks() -> Iterator[np.ndarray]:
+        for demo in demos:
+            state = np.concatenate([demo.read(part) for part in parts], axis=1)
+            yield np.pad(state, ((0, 0), (0, ROBOMIMIC_STATE_DIM - state.shape[1])))
+
+    frames = sum(demo.shapes["actions"][0] for demo in demos)
+    return load_column(STATE, (frames, ROBOMIMIC_STATE_DIM), blocks, files)

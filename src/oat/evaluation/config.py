@@ -8,6 +8,7 @@ from typing import Literal
 import tyro
 
 from oat.errors import InvalidOption
+from oat.sims.config import SimulatorName
 
 
 @dataclass(frozen=True)
@@ -16,12 +17,12 @@ class EvalConfig:
 
     policy: tyro.conf.Positional[Path]
     """The policy's checkpoint or run."""
-    sim: Literal["metaworld"]
+    sim: SimulatorName
     """Which benchmark."""
-    tasks: tuple[str, ...]
-    """Task names, such as box-close coffee-pull."""
     out: Path
     """Directory of the records; an evaluation that was interrupted continues there."""
+    tasks: tuple[str, ...] = ()
+    """Task names, such as box-close coffee-pull; by default the benchmark's tasks that the policy was trained on."""
     episodes: int = 50
     """Episodes per task and seed."""
     seeds: int = 1
@@ -44,5 +45,5 @@ class EvalConfig:
     """Simulator processes."""
 
     def __post_init__(self) -> None:
-        if min(self.episodes, self.seeds, self.workers) < 1 or not self.tasks:
-            raise InvalidOption("episodes, seeds and workers must be at least 1, and there must be a task")
+        if min(self.episodes, self.seeds, self.workers) < 1:
+            raise InvalidOption("episodes, seeds and workers must be at least 1")

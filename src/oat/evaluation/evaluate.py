@@ -31,7 +31,8 @@ def evaluate_policy(config: EvalConfig) -> None:
     """Run every episode that the records do not hold yet, and print the table of all."""
     torch.set_num_threads(1)
     simulator, policy = load_simulator(config.sim), load_policy(config.policy)
-    protocol = find_protocol(config.sim, config.execute, _cameras(policy))
+    config = replace(config, tasks=config.tasks or _known_tasks(policy, simulator))
+    protocol = find_protocol(config.sim, config.execute, _cameras(policy), _image_size(policy))
     _check_fit(policy, simulator, protocol, config.tasks)
     versions = f"oat {oat.__version__}, torch {torch.__version__}, {simulator.version}"
     config.out.mkdir(parents=True, exist_ok=True)
@@ -102,7 +103,7 @@ def plan_episodes(
                 condition=conditions[place],
                 repeat=repeat,
             )
-            plan.append((Episode(key, task), number // config.episodes))
+            plan.append((Episode(key, _instruction(policy, simulator, task)), number // config.episodes))
     return plan
 
 
@@ -157,12 +158,35 @@ def _cameras(policy: Policy) -> tuple[str, ...]:
     return tuple(key.removeprefix(_IMAGES) for key in policy.context.config.cameras)
 
 
+def _image_size(policy: Policy) -> int | None:
+    """Of the cameras that the policy sees, if it sees any."""
+    sizes = {side for size in policy.context.config.camera_sizes for side in size}
+    if len(sizes) > 1:
+        raise InvalidOption(f"simulators render square images of one size, the policy sees {sorted(sizes)} pixels")
+    return sizes.pop() if sizes else None
+
+
+def _instruction(policy: Policy, simulator: Simulator, task: str) -> str:
+    """The task as the policy knows it: where there is only one, whatever its demonstrations call it."""
+    only = len(simulator.tasks) == len(policy.context.task.tasks) == 1
+    return policy.context.task.tasks[0] if only else task
+
+
+def _known_tasks(policy: Policy, simulator: Simulator) -> tuple[str, ...]:
+    """The benchmark's tasks that the policy was trained on."""
+    trained = policy.context.task.tasks
+    known = tuple(task for task in simulator.tasks if _instruction(policy, simulator, task) in trained)
+    if not known:
+        raise InvalidOption(f"the policy was trained on {', '.join(trained)}, which are no tasks of {simulator.name}")
+    return known
+
+
 def _check_fit(policy: Policy, simulator: Simulator, protocol: Protocol, tasks: Sequence[str]) -> None:
     """Before any process is started."""
     for task in tasks:
         if task not in simulator.tasks:
             raise unknown_name(f"{simulator.name} task", task, simulator.tasks)
-    policy.context.task.find(tasks)
+    policy.context.task.find([_instruction(policy, simulator, task) for task in tasks])
     if policy.space.action_dim != len(simulator.action_names):
         taken = len(simulator.action_names)
         raise InvalidOption(f"the policy gives {policy.space.action_dim}-D actions, {simulator.name} takes {taken}-D")

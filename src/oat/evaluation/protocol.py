@@ -37,12 +37,31 @@ class Protocol:
 
 PROTOCOLS: dict[str, Protocol] = {
     "metaworld": Protocol("metaworld", max_steps=500, success="the first step whose info says success"),
+    "pusht": Protocol(
+        "pusht",
+        max_steps=300,
+        success="the block covers more than 95 % of its outline; score: the best coverage / 0.95, at most 1",
+        image_size=96,
+    ),
+    "libero": Protocol(
+        "libero",
+        max_steps=600,  # as LIBERO's own evaluation has it
+        success="the first step after which the goal of the task's definition holds",
+    ),
+    "robomimic": Protocol(
+        "robomimic", max_steps=400, success="the first step at which robosuite's check of the task holds"
+    ),
 }
 
 
-def find_protocol(simulator: str, execute: int | None = None, cameras: tuple[str, ...] | None = None) -> Protocol:
+def find_protocol(
+    simulator: str,
+    execute: int | None = None,
+    cameras: tuple[str, ...] | None = None,
+    image_size: int | None = None,
+) -> Protocol:
     """The benchmark's protocol, or a variant of it with its own hash."""
     if simulator not in PROTOCOLS:
         raise unknown_name("simulator", simulator, PROTOCOLS)
-    changes = {"execute": execute, "cameras": cameras}
+    changes = {"execute": execute, "cameras": cameras, "image_size": image_size}
     return replace(PROTOCOLS[simulator], **{name: value for name, value in changes.items() if value is not None})  # type: ignore[arg-type]

@@ -28,6 +28,7 @@ class Summary:
     """Mean and standard error over evaluation seeds."""
     training_seeds: int
     score: float
+    """Mean of each episode's best."""
     steps: float
     tokens_per_chunk: float
     failed_decodes: float
@@ -87,10 +88,13 @@ def _summary(method: str, decoding: str, task: str, records: Sequence[EpisodeRec
 
 def summary_table(summaries: Sequence[Summary]) -> Table:
     """One row per method, decoding and task; what all share is in the caption."""
-    table = make_table("closed loop", "policy", "task", "episodes", "success", "95 %", "steps", "tokens", "jerk", "ms")
+    scored = any(row.score != row.success.estimate for row in summaries)  # the benchmark has a finer measure
+    columns = ("policy", "task", "episodes", "success", "95 %", *("score",) * scored, "steps", "tokens", "jerk", "ms")
+    table = make_table("closed loop", *columns)
     for row in summaries:
         table.add_row(
             *(f"{row.method} {row.decoding}", row.task, str(row.episodes), *_percent(row.success)),
+            *(f"{100 * row.score:.1f}",) * scored,
             *(f"{row.steps:.0f}", f"{row.tokens_per_chunk:.3g}", f"{row.jerk:.2g}", f"{row.inference_ms:.1f}"),
         )
     table.caption = "\n".join(_remarks(summaries))

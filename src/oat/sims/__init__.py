@@ -12,7 +12,30 @@ def _metaworld() -> Simulator:
     return MetaWorld()
 
 
-SIMULATORS: dict[str, Callable[[], Simulator]] = {"metaworld": _metaworld}
+def _robomimic() -> Simulator:
+    from oat.sims.robomimic import RoboMimic
+
+    return RoboMimic()
+
+
+def _pusht() -> Simulator:
+    from oat.sims.pusht import PushT
+
+    return PushT()
+
+
+def _libero() -> Simulator:
+    from oat.sims.libero import Libero
+
+    return Libero()
+
+
+SIMULATORS: dict[str, Callable[[], Simulator]] = {
+    "metaworld": _metaworld,
+    "robomimic": _robomimic,
+    "pusht": _pusht,
+    "libero": _libero,
+}
 
 
 def load_simulator(name: str) -> Simulator:

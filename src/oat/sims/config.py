@@ -11,12 +11,15 @@ from oat.data.episodes import CameraStorage, WhenExists
 from oat.errors import InvalidOption
 from oat.interfaces import ExpertConfig
 
+SimulatorName = Literal["metaworld", "robomimic", "pusht", "libero"]
+"""The benchmarks that `oat.sims.SIMULATORS` holds."""
+
 
 @dataclass(frozen=True)
 class CollectConfig:
     """Demonstrations to collect."""
 
-    simulator: tyro.conf.Positional[Literal["metaworld"]]
+    simulator: tyro.conf.Positional[SimulatorName]
     """Which benchmark."""
     tasks: tuple[str, ...]
     """Task names, such as box-close coffee-pull; "all" for every task the simulator has."""

@@ -3,6 +3,7 @@
 `python -m oat.sims.rendering` says which graphics library is used, and fails where there is none.
 """
 
+import atexit
 import ctypes
 import ctypes.util
 import os
@@ -51,11 +52,19 @@ def prepare_graphics() -> None:
 class CameraRenderer:
     """Renders named cameras of one MuJoCo model, without the effects that make software rendering slow.
 
-    Multisampling, shadows and reflections cost 3–20 times the rest of a frame. Fixed cameras that are mounted upside
-    down (MetaWorld's corners) are turned by 180°.
+    Multisampling, shadows and reflections cost 3–20 times the rest of a frame; with `effects` they are drawn all the
+    same, as in published images. Fixed cameras that are mounted upside down (MetaWorld's corners) are turned by 180°.
+    Geometries of hidden groups are not drawn.
     """
 
-    def __init__(self, model: Any, cameras: Sequence[str], size: int) -> None:
+    def __init__(
+        self,
+        model: Any,
+        cameras: Sequence[str],
+        size: int,
+        hidden_groups: Sequence[int] = (),
+        effects: bool = False,
+    ) -> None:
         if graphics_library() is None:
             raise SimulatorError(f"rendering needs EGL or OSMesa, and this machine has neither: {INSTALL_COMMAND}")
         import mujoco
@@ -64,19 +73,24 @@ class CameraRenderer:
         for camera in cameras:
             if camera not in available:
                 raise unknown_name("camera", camera, available)
-        model.vis.quality.offsamples = 0
+        if not effects:
+            model.vis.quality.offsamples = 0
         model.vis.global_.offwidth = max(model.vis.global_.offwidth, size)
         model.vis.global_.offheight = max(model.vis.global_.offheight, size)
+        self.model = model
+        self._options = mujoco.MjvOption()
+        self._options.geomgroup[list(hidden_groups)] = 0
         self._turned = {camera: _is_upside_down(model, available.index(camera)) for camera in cameras}
         try:
             self._renderer = mujoco.Renderer(model, size, size)
         except Exception as error:  # the GL bindings raise errors of many kinds
             raise SimulatorError(f"cannot open an offscreen {os.environ.get('MUJOCO_GL')} context: {error}") from error
-        self.close = weakref.finalize(self, self._renderer.close)  # at the latest before the GL libraries are unloaded
-        self._hidden = (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION)
+        self.close = weakref.finalize(self, self._renderer.close)
+        atexit.register(self.close)  # before the GL libraries that are imported by now are shut down
+        self._hidden = () if effects else (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION)
 
     def render(self, data: Any, camera: str) -> UInt8[np.ndarray, "size size 3"]:
-        self._renderer.update_scene(data, camera=camera)
+        self._renderer.update_scene(data, camera, self._options)
         for flag in self._hidden:  # update_scene does not touch the flags, but a new scene has them on
             self._renderer.scene.flags[flag] = 0
         image = self._renderer.render()

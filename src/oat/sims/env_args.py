@@ -1,0 +1,102 @@
+"""robomimic's `env_args` → what robosuite 1.4 builds the same environment from.
+
+Files exist of several generations of robosuite: 1.2 and 1.3 have another name for the controller's damping, 1.5 nests
+the arm's controller in one for the whole body. What means the same is translated; anything else is refused with the
+reason, because an environment that behaves a little differently is worse than none.
+"""
+
+from collections.abc import Mapping
+from inspect import signature
+from typing import Any
+
+from oat.errors import UnsupportedVersion, unknown_name
+from oat.sims.robosuite import BUILD_OPTIONS, import_robosuite
+
+_ROBOSUITE_TYPE = 1  # robomimic's number for it
+_WITHOUT_MEANING = ("camera_", "render", "horizon", "lang", *BUILD_OPTIONS)
+"""Beginnings of the options that change what is shown or when an episode is cut off, not what an action does."""
+_RENAMED = {"damping": "damping_ratio", "damping_limits": "damping_ratio_limits"}
+
+
+def translate_env_args(env_args: Mapping[str, Any], source: str) -> tuple[str, dict[str, Any]]:
+    """The environment's name and its arguments; `source` is for messages."""
+    try:
+        return _translate(env_args)
+    except _Refused as refused:
+        version = env_args.get("env_version", "an early robosuite")
+        raise UnsupportedVersion(
+            f"{source}: its environment (robosuite {version}) cannot be built in robosuite 1.4: {refused}"
+        ) from None
+
+
+def scenes_are_alike(attributes: Mapping[str, Any]) -> bool:
+    """Whether the scenes that a file stores can be loaded; from robosuite 1.5 on their bodies have other names."""
+    version = str(attributes.get("env_args", {}).get("env_version", "1.4"))
+    return tuple(map(int, version.split(".")[:2])) < (1, 5)
+
+
+class _Refused(Exception):
+    """The reason."""
+
+
+def _translate(env_args: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    robosuite = import_robosuite()
+    name, given = env_args.get("env_name"), env_args.get("env_kwargs")
+    if not isinstance(name, str) or not isinstance(given, dict):
+        raise _Refused("env_args lacks env_name or env_kwargs")
+    if env_args.get("type", _ROBOSUITE_TYPE) != _ROBOSUITE_TYPE:
+        raise _Refused(f"it is no robosuite environment (type {env_args['type']})")
+    known = robosuite.environments.REGISTERED_ENVS
+    if name not in known:
+        raise unknown_name("robosuite 1.4 environment", name, known)
+    options = {key: value for key, value in given.items() if not key.startswith(_WITHOUT_MEANING)}
+    if options.pop("lite_physics", None):
+        raise _Refused("lite_physics steps the simulation in another way")
+    if "base_types" in options:
+        options["mount_types"] = options.pop("base_types")
+    for option in ("mount_types", "env_configuration", "seed"):
+        if options.get(option) in (None, "default"):
+            options.pop(option, None)
+    allowed = {parameter for base in known[name].__mro__ for parameter in signature(base.__init__).parameters}
+    if unknown := sorted(set(options) - allowed):
+        raise _Refused(f"it has no option {', '.join(unknown)}")
+    options["controller_configs"] = _controller(robosuite, options.get("controller_configs"))
+    return name, options
+
+
+def _controller(robosuite: Any, given: Any) -> dict[str, Any]:
+    """The controller of the one arm."""
+    if not isinstance(given, dict):
+        raise _Refused(f"controller_configs must describe one controller, got {given!r}")
+    config = dict(given)
+    if "body_parts" in config:
+        config = _arm(config)
+    for old, new in _RENAMED.items():
+        if old in config:
+            config.setdefault(new, config.pop(old))
+            if new == "damping_ratio" and config[new] != 1:
+                raise _Refused(f"{old} = {config[new]} was used by some versions and ignored by others")
+    if config.get("type") not in robosuite.ALL_CONTROLLERS:
+        raise _Refused(f"controller {config.get('type')!r} is none of {', '.join(sorted(robosuite.ALL_CONTROLLERS))}")
+    defaults = robosuite.load_controller_config(default_controller=config["type"])
+    if unknown := sorted(set(config) - set(defaults)):
+        raise _Refused(f"{config['type']} has no option {', '.join(unknown)}")
+    return config
+
+
+def _arm(composite: Mapping[str, Any]) -> dict[str, Any]:
+    """The arm's part of a controller for the whole body, as robosuite 1.5 has them."""
+    if composite.get("type") != "BASIC" or set(composite["body_parts"]) != {"right"}:
+        parts = ", ".join(composite["body_parts"])
+        raise _Refused(f"a {composite.get('type')} controller of {parts} moves more than one arm")
+    arm = dict(composite["body_parts"]["right"])
+    if arm.pop("gripper", {"type": "GRIP"}).get("type") != "GRIP":
+        raise _Refused("its gripper is not commanded to open or close")
+    if arm.pop("goal_update_mode", "achieved") != "achieved":
+        raise _Refused("its actions add to the last goal, not to where the hand is")
+    kind, frame = arm.pop("input_type", "delta"), arm.pop("input_ref_frame", "world")
+    if kind != "delta" or not arm.get("control_delta", True):
+        raise _Refused(f"its actions are {kind} poses in the frame of the {frame}")
+    if frame not in ("world", "base"):  # the arms stand upright and unturned: their frames have the same directions
+        raise _Refused(f"its actions are in the frame of the {frame}")
+    return arm | {"control_delta": True}

@@ -1,0 +1,205 @@
+"""LIBERO's ten long tasks, libero_10, with a Panda arm (PyPI hf-libero; https://arxiv.org/abs/2306.03310).
+
+A task is its instruction, an initial condition one of the benchmark's 50 fixed states for it. Observations of the robot
+have the keys of the published demonstrations, and so have images, which are upside down there; `observation.state` adds
+the poses of all objects. Actions are 7 numbers in [-1, 1], 20 times a second: the hand's motion (of 5 cm), its turn
+about x, y, z (of 0.5 rad) and the gripper (-1 opens, 1 closes).
+
+The meshes and textures are not part of the package: OAT_LIBERO_ASSETS says where they are. Nothing is downloaded, and
+LIBERO's own settings in the user's home are neither read nor written.
+"""
+
+import importlib.metadata
+import importlib.util
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+from jaxtyping import Float64
+
+from oat.data.episodes import IMAGES, STATE
+from oat.errors import MissingExtra, SimulatorError, unknown_name
+from oat.extras import import_extra
+from oat.interfaces import Expert, ExpertConfig, Split
+from oat.sims.robosuite import BUILD_OPTIONS, RobosuiteEnv, import_robosuite
+
+SUITE = "libero_10"
+ASSETS_VARIABLE, CONFIG_VARIABLE = "OAT_LIBERO_ASSETS", "LIBERO_CONFIG_PATH"
+INSTALL_COMMAND = "pip install 'oat[libero]' && pip install --no-deps hf-libero==0.1.4"
+DOWNLOAD_COMMAND = "hf download lerobot/libero-assets --repo-type dataset --local-dir ~/.cache/libero/assets"
+DEMONSTRATIONS = "hf download yifengzhu-hf/LIBERO-datasets --repo-type dataset --include 'libero_10/*' --local-dir DATA"
+
+_CAMERAS = {"eye_in_hand": "robot0_eye_in_hand"}  # as the demonstrations call it: as the scene does
+_STATE_DIM = 65  # end effector and gripper 9, eight objects with 7 each; zeros where there are fewer
+_SETTLING_STEPS = 5  # objects come to rest before LIBERO's own evaluation begins, too
+
+
+def import_libero() -> ModuleType:
+    """LIBERO's package, without the question that it asks when it finds no settings.
+
+    The settings say where its files are, which this adapter knows without: an empty file serves while it is imported.
+    """
+    import_robosuite()
+    if importlib.util.find_spec("libero") is None:
+        raise MissingExtra(f"LIBERO is not installed: {INSTALL_COMMAND}")
+    before = os.environ.get(CONFIG_VARIABLE)
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "config.yaml").touch()
+        os.environ[CONFIG_VARIABLE] = folder
+        try:
+            libero = import_extra("libero.libero", "libero")
+        finally:
+            del os.environ[CONFIG_VARIABLE]
+            if before is not None:
+                os.environ[CONFIG_VARIABLE] = before
+    vars(libero)["config_file"] = str(Path(before or "~/.libero").expanduser() / "config.yaml")  # for other code
+    return libero
+
+
+def find_assets(package: Path) -> Path:
+    """The folder of meshes and textures: the one that is named, else where LIBERO looks itself."""
+    named = os.environ.get(ASSETS_VARIABLE)
+    usual = (package / "assets", Path("~/.cache/libero/assets").expanduser())
+    places = (Path(named).expanduser(),) if named else usual
+    for place in places:
+        if (place / "scenes").is_dir():
+            return place
+    raise SimulatorError(
+        f"LIBERO's meshes and textures (a folder with scenes/, …) are not at {' or '.join(map(str, places))}: "
+        f"fetch them with `{DOWNLOAD_COMMAND}`, or let {ASSETS_VARIABLE} name the folder that has them"
+    )
+
+
+def read_initial_states(file: Path) -> Float64[np.ndarray, "states numbers"]:
+    """The fixed states of a task; they are stored as a pickle, of which nothing but an array is accepted."""
+    import _codecs
+
+    import torch
+    from numpy._core.multiarray import _reconstruct
+
+    parts = (np.ndarray, np.dtype, np.dtypes.Float64DType, _codecs.encode)
+    with torch.serialization.safe_globals([(_reconstruct, "numpy.core.multiarray._reconstruct"), *parts]):
+        return np.asarray(torch.load(file, weights_only=True), np.float64)
+
+
+class LiberoEnv(RobosuiteEnv):
+    """One task, begun at one of its fixed states."""
+
+    def __init__(self, task: Any, cameras: tuple[str, ...] = (), image_size: int = 128) -> None:
+        """`task` is a line of LIBERO's own list."""
+        libero = import_libero()
+        package = Path(str(libero.__file__)).parent
+        vars(libero)["_assets_path_cache"] = str(find_assets(package))  # else it would download them
+        self._states = read_initial_states(package / "init_files" / SUITE / task.init_states_file)
+        self._shown = cameras
+        scene_cameras = tuple(dict.fromkeys(_CAMERAS.get(camera, camera) for camera in cameras))
+        bddl_file = package / "bddl_files" / SUITE / task.bddl_file
+        super().__init__(lambda: _build(bddl_file), (), scene_cameras, image_size, effects=True)
+
+    def reset(self, condition: int) -> dict[str, np.ndarray]:
+        """Begin at a fixed state; it does not say where furniture stands, which is drawn within 2 cm."""
+        super().reset(condition)
+        self.show(self._states[condition])
+        self._begin()
+        for _ in range(_SETTLING_STEPS):
+            self.env.step(np.zeros(self.env.action_dim))
+        return self.observe()
+
+    def _load(self, scene: str) -> None:
+        """Put furniture where it stands in a stored scene, whose files are those of another machine."""
+        placed = {body.get("name"): body for body in ElementTree.fromstring(scene).iter("body")}
+        for fixture in self.env.fixtures:
+            body, number = placed[fixture.root_body], self.env.sim.model.body_name2id(fixture.root_body)
+            self.env.sim.model.body_pos[number] = np.fromstring(body.get("pos", "0 0 0"), sep=" ")
+            self.env.sim.model.body_quat[number] = np.fromstring(body.get("quat", "1 0 0 0"), sep=" ")
+
+    def observe(self) -> dict[str, np.ndarray]:
+        self.env._post_process()  # a stove that is on glows
+        seen = super().observe()
+        images = {IMAGES + camera: seen[IMAGES + _CAMERAS.get(camera, camera)][::-1] for camera in self._shown}
+        return {key: value for key, value in seen.items() if not key.startswith(IMAGES)} | images
+
+    def vectors(self, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        to_axis_angle = import_extra("robosuite.utils.transform_utils", "libero").quat2axisangle
+        position, orientation = values["robot0_eef_pos"], to_axis_angle(values["robot0_eef_quat"])
+        gripper = values["robot0_gripper_qpos"]
+        state = np.concatenate([position, values["robot0_eef_quat"], gripper, *self._objects()])
+        vectors = {
+            STATE: np.pad(state, (0, _STATE_DIM - len(state))),
+            "observation.ee_pos": position,
+            "observation.ee_ori": orientation,
+            "observation.ee_states": np.concatenate([position, orientation]),
+            "observation.gripper_states": gripper,
+            "observation.joint_states": values["robot0_joint_pos"],
+        }
+        return {key: value.astype(np.float32) for key, value in vectors.items()}
+
+    def _objects(self) -> list[np.ndarray]:
+        """Position and orientation (x, y, z, w) of everything that is named, and how far furniture is open."""
+        data = self.env.sim.data
+        poses = [
+            np.append(data.body_xpos[body], np.roll(data.body_xquat[body], -1))
+            for body in self.env.obj_body_id.values()
+        ]
+        joints = [data.get_joint_qpos(joint) for fixture in self.env.fixtures for joint in fixture.joints]
+        return [*poses, np.array(joints)]
+
+
+def _build(bddl_file: Path) -> Any:
+    robosuite = import_robosuite()
+    envs = import_extra("libero.libero.envs", "libero")
+    problem = import_extra("libero.libero.envs.bddl_utils", "libero").get_problem_info(str(bddl_file))["problem_name"]
+    return envs.TASK_MAPPING[problem](
+        str(bddl_file),
+        robots=["Panda"],
+        controller_configs=robosuite.load_controller_config(default_controller="OSC_POSE"),
+        initialization_noise=None,
+        control_freq=20,
+        **BUILD_OPTIONS,
+    )
+
+
+class Libero:
+    """The benchmark."""
+
+    name = "libero"
+    robot_type = "panda"
+    fps = 20.0
+    action_names: tuple[str, ...] = ("x", "y", "z", "roll", "pitch", "yaw", "gripper")
+    expert_kind = "human"
+
+    @property
+    def version(self) -> str:
+        return f"hf-libero {importlib.metadata.version('hf-libero')}"
+
+    @cached_property
+    def _tasks(self) -> dict[str, Any]:
+        """LIBERO's own list, by instruction."""
+        import_libero()
+        listed = import_extra("libero.libero.benchmark", "libero").task_maps[SUITE]
+        return {task.language: task for task in listed.values()}
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        return tuple(self._tasks)
+
+    def expert(self, task: str, config: ExpertConfig) -> Expert:
+        raise SimulatorError(
+            f"LIBERO is demonstrated by people and has no expert to collect from: `{DEMONSTRATIONS}`, "
+            f"and give DATA/{SUITE} to --data"
+        )
+
+    def make(self, task: str, cameras: tuple[str, ...] = (), image_size: int = 128) -> LiberoEnv:
+        if task not in self._tasks:
+            raise unknown_name("LIBERO task", task, self._tasks)
+        return LiberoEnv(self._tasks[task], cameras, image_size)
+
+    def conditions(self, task: str, split: Split) -> Sequence[int]:
+        """Numbers of fixed states: every fifth is for selection."""
+        return [number for number in range(50) if (number % 5 == 0) == (split == "selection")]

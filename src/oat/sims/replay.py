@@ -1,0 +1,79 @@
+"""Observations anew from the simulator states that demonstrations store: other cameras, other sizes, or any at all.
+
+A robomimic file holds the simulator's state before every action, and the scene of every demonstration. The simulator
+shows there what it would show live, so that a policy trained on these observations meets the same ones.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oat.data.episodes import Episodes
+from oat.data.hdf5 import HDF5_SUFFIXES, Demo, list_demos, list_files, read_attributes
+from oat.errors import InvalidOption
+from oat.sims.env_args import scenes_are_alike
+from oat.sims.robomimic import environment_of
+from oat.sims.robosuite import RobosuiteEnv
+
+
+def rerender(episodes: Episodes, path: Path, cameras: tuple[str, ...], image_size: int) -> Episodes:
+    """The episodes of HDF5 file(s), observed again by the simulator from the states that are stored there."""
+    files = [file for file in list_files(path.expanduser()) if file.suffix.lower() in HDF5_SUFFIXES]
+    if not files:
+        raise InvalidOption(f"{path} holds no simulator states to render from; robomimic's HDF5 files do")
+    replay = Replay([demo for file in files for demo in list_demos(file)], cameras, image_size)
+    first = {key: values[:1] for key, values in replay.observe(0).items()}
+    frames = len(episodes.actions)
+    observations = {
+        key: ReplayedFrames(replay, key, (frames, *value.shape[1:]), value.dtype) for key, value in first.items()
+    }
+    return replace(episodes, observations=observations)
+
+
+class Replay:
+    """Demonstrations, looked at again one after the other."""
+
+    def __init__(self, demos: list[Demo], cameras: tuple[str, ...], image_size: int) -> None:
+        self._demos, self._cameras, self._image_size = demos, cameras, image_size
+        lengths = [demo.shapes["actions"][0] for demo in demos]
+        self.starts = np.cumsum(lengths) - lengths
+        self._file: Path | None = None
+        self._env: RobosuiteEnv
+        self._observed: tuple[int, Mapping[str, np.ndarray]] = (-1, {})
+
+    def observe(self, number: int) -> Mapping[str, np.ndarray]:
+        """All frames of a demonstration; the last one is kept."""
+        if self._observed[0] != number:
+            demo = self._demos[number]
+            states, env = demo.read_states(), self._environment(demo.file)
+            scene = demo.attribute("model_file") if scenes_are_alike(read_attributes(demo.file)) else None
+            env.reset_to(states[0], scene)
+            seen = [env.show(state) for state in states]
+            self._observed = number, {key: np.stack([frame[key] for frame in seen]) for key in seen[0]}
+        return self._observed[1]
+
+    def _environment(self, file: Path) -> RobosuiteEnv:
+        if self._file != file:
+            self._env, self._file = environment_of(file, self._cameras, self._image_size), file
+        return self._env
+
+
+@dataclass(frozen=True)
+class ReplayedFrames:
+    """The values of one observation key."""
+
+    replay: Replay
+    key: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def __getitem__(self, frames: np.ndarray) -> np.ndarray:
+        out = np.empty((len(frames), *self.shape[1:]), self.dtype)
+        owners = np.searchsorted(self.replay.starts, frames, side="right") - 1
+        for owner in np.unique(owners):
+            mine = owners == owner
+            out[mine] = self.replay.observe(int(owner))[self.key][frames[mine] - self.replay.starts[owner]]
+        return out

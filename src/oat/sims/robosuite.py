@@ -1,0 +1,196 @@
+"""What the benchmarks on robosuite share: RoboMimic, LIBERO and RoboCasa (https://arxiv.org/abs/2009.12293).
+
+An environment is built once and reset in milliseconds, to a seed or to a stored simulator state. Equal conditions give
+bit-equal episodes. Every observation is a function of the simulator's state alone, so that one that is computed from
+stored states is the one that was seen live. A benchmark gives `RobosuiteEnv` a function that builds its environment
+(with `BUILD_OPTIONS`, so that nothing is rendered unasked) and the names of the observables that make up the state:
+
+    RobosuiteEnv(lambda: robosuite.make("Lift", robots="Panda", **BUILD_OPTIONS), ("object-state", "robot0_eef_pos"))
+"""
+
+import importlib.util
+import logging
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float32, Float64
+
+from oat.data.episodes import IMAGES, STATE
+from oat.errors import InvalidActions, SimulatorError
+from oat.extras import import_extra
+from oat.interfaces import Outcome
+from oat.sims.rendering import CameraRenderer, prepare_graphics
+
+BUILD_OPTIONS: Mapping[str, Any] = {
+    "has_renderer": False,
+    "has_offscreen_renderer": False,  # ours is many times faster
+    "use_camera_obs": False,
+    "ignore_done": True,  # the protocol limits episodes
+    "hard_reset": False,  # a reset moves things instead of compiling the scene again
+}
+_COLLISION_GROUP = 0  # the geometries that robosuite does not show
+
+
+def import_robosuite(generation: str = "1.4") -> ModuleType:
+    """robosuite without its log file, its messages and its own choice of a graphics library.
+
+    These are settings in `robosuite.macros`, which the package reads while it is imported: they are made first.
+    """
+    prepare_graphics()
+    if "robosuite" not in sys.modules and (package := importlib.util.find_spec("robosuite")):
+        assert package.origin is not None
+        spec = importlib.util.spec_from_file_location("robosuite.macros", Path(package.origin).with_name("macros.py"))
+        assert spec is not None
+        assert spec.loader is not None
+        macros = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(macros)
+        for setting in ("CONSOLE_LOGGING_LEVEL", "FILE_LOGGING_LEVEL", "MUJOCO_GPU_RENDERING"):
+            setattr(macros, setting, None)
+        sys.modules["robosuite.macros"] = macros
+        logging.getLogger("robosuite_logs").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The 'warn' method is deprecated", DeprecationWarning)
+        robosuite = import_extra("robosuite", "robosuite")
+    if not robosuite.__version__.startswith(generation):
+        raise SimulatorError(f"this is written for robosuite {generation}, and {robosuite.__version__} is installed")
+    return robosuite
+
+
+@contextmanager
+def numpy_seeded(seed: int) -> Iterator[None]:
+    """robosuite draws from numpy's global generator: seed it, and give the caller's back."""
+    before = np.random.get_state()  # noqa: NPY002
+    np.random.seed(seed)  # noqa: NPY002
+    try:
+        yield
+    finally:
+        np.random.set_state(before)  # noqa: NPY002
+
+
+class RobosuiteEnv:
+    """One task of a benchmark on robosuite."""
+
+    def __init__(
+        self,
+        build: Callable[[], Any],
+        state_keys: Sequence[str],
+        cameras: tuple[str, ...] = (),
+        image_size: int = 128,
+        *,
+        state_dim: int | None = None,
+        held: Sequence[int] = (-1,),
+        effects: bool = False,
+    ) -> None:
+        """Zeros fill the state up to `state_dim`, so that tasks with fewer objects have the same.
+
+        `held` are the numbers of an action that `hold` repeats: those of the gripper. With `effects` images are as
+        robosuite renders them, which takes longer.
+        """
+        self._mujoco = import_extra("mujoco", "robosuite")
+        with numpy_seeded(0):  # what a build draws, such as the size of Lift's cube, is alike in every process
+            self.env = build()
+        """The robosuite environment, for experts that look behind the observations."""
+        self._state_keys, self._state_dim, self._held = tuple(state_keys), state_dim, list(held)
+        self._cameras, self._image_size, self._effects = cameras, image_size, effects
+        self._renderer: CameraRenderer | None = None
+        self._scene: str | None = None
+        self._last_action = np.zeros(self.env.action_dim, np.float32)
+        if cameras:
+            self._open_renderer()  # a camera that does not exist is told at once
+
+    def reset(self, condition: int) -> dict[str, np.ndarray]:
+        """Begin where robosuite's own reset puts robot and objects for this seed."""
+        for robot in self.env.robots:  # a gripper keeps its command across resets
+            for gripper in robot.gripper.values() if isinstance(robot.gripper, dict) else (robot.gripper,):
+                gripper.current_action = np.zeros_like(gripper.current_action)
+        with numpy_seeded(condition):
+            self.env.reset()
+        return self._begin()
+
+    def reset_to(self, state: Float64[np.ndarray, " state"], scene: str | None = None) -> dict[str, np.ndarray]:
+        """Begin at a simulator state as `simulator_state` gives it, if need be in another scene, given as XML."""
+        self.reset(0)
+        if scene is not None:
+            self._load(scene)
+        self.show(state)
+        return self._begin()
+
+    def _load(self, scene: str) -> None:
+        """Compiling takes a second: only if it differs. XML has fewer digits than the scene that it was made from."""
+        scene = self.env.edit_model_xml(scene)
+        if self._scene is None:
+            self._scene = self.env.edit_model_xml(self.env.sim.model.get_xml())
+        if scene != self._scene:
+            self.env.reset_from_xml_string(scene)
+            self._scene = scene
+
+    def _begin(self) -> dict[str, np.ndarray]:
+        """Let nothing from before linger: what controllers have cached, the solver's first guess, the last action."""
+        for robot in self.env.robots:
+            robot.controller.update_initial_joints(self.env.sim.data.qpos[robot._ref_joint_pos_indexes])
+        self.env.sim.data.qacc_warmstart[:] = 0
+        self._last_action[:] = 0
+        return self.observe()
+
+    def show(self, state: Float64[np.ndarray, " state"]) -> dict[str, np.ndarray]:
+        """What is observed at a simulator state; for looking at stored states, not for going on from there."""
+        expected = len(self.simulator_state)
+        if state.shape != (expected,):
+            raise SimulatorError(f"the simulator's state has {expected} numbers in this scene, got {state.shape}")
+        self.env.sim.set_state_from_flattened(state)
+        self.env.sim.forward()
+        return self.observe()
+
+    @property
+    def simulator_state(self) -> Float64[np.ndarray, " state"]:
+        """Time, positions and velocities, as robomimic and LIBERO store them."""
+        return np.asarray(self.env.sim.get_state().flatten(), np.float64)
+
+    def step(self, action: Float32[np.ndarray, " action_dim"], observe: bool = True) -> Outcome:
+        if action.shape != self._last_action.shape or not np.isfinite(action).all():
+            raise InvalidActions(f"actions are {len(self._last_action)} finite numbers, got {action.tolist()}")
+        self.env.step(action.astype(np.float64))
+        self._last_action[:] = action
+        success = bool(self.env._check_success())
+        return Outcome(self.observe() if observe else {}, success, float(success))
+
+    def hold(self) -> Float32[np.ndarray, " action_dim"]:
+        """No motion, and the gripper as it was commanded last."""
+        action = np.zeros_like(self._last_action)
+        action[self._held] = self._last_action[self._held]
+        return action
+
+    def observe(self) -> dict[str, np.ndarray]:
+        """The observation now.
+
+        After a step MuJoCo's poses are those of the state before its last substep. Recomputing them touches nothing
+        that the dynamics depend on.
+        """
+        model, data = self.env.sim.model._model, self.env.sim.data._data
+        self._mujoco.mj_kinematics(model, data)
+        self._mujoco.mj_camlight(model, data)
+        observation = self.vectors(self.env._get_observations(force_update=True))
+        if self._cameras:
+            renderer = self._open_renderer()
+            observation |= {IMAGES + camera: renderer.render(data, camera) for camera in self._cameras}
+        return observation
+
+    def vectors(self, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """What is observed besides images, from robosuite's observables."""
+        state = np.concatenate([np.atleast_1d(values[key]) for key in self._state_keys]).astype(np.float32)
+        return {STATE: np.pad(state, (0, (self._state_dim or len(state)) - len(state)))}
+
+    def _open_renderer(self) -> CameraRenderer:
+        """For the scene as it is compiled now."""
+        model = self.env.sim.model._model
+        if self._renderer is None or self._renderer.model is not model:
+            self._renderer = CameraRenderer(
+                model, self._cameras, self._image_size, hidden_groups=(_COLLISION_GROUP,), effects=self._effects
+            )
+        return self._renderer

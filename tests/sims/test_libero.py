@@ -1,0 +1,232 @@
+"""LIBERO: importing asks and writes nothing, all ten tasks really step, and published demonstrations train for them."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import warnings
+from functools import lru_cache
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from oat.data.episodes import IMAGES, STATE, open_dataset
+from oat.errors import MissingExtra, SimulatorError, UnknownName
+from oat.evaluation.protocol import PROTOCOLS
+from oat.interfaces import Environment, ExpertConfig, Simulator
+from oat.nn.transformer import Width
+from oat.policies import DiffusionPolicy
+from oat.policies.context import describe_context
+from oat.policies.policy import PolicyConfig
+from oat.sims import load_simulator
+from oat.sims.libero import ASSETS_VARIABLE, Libero, LiberoEnv, find_assets, import_libero, read_initial_states
+from oat.tokenizers.tokenizer import ActionSpace
+from tests.test_cli import oat
+
+TASKS = (
+    "put both the alphabet soup and the tomato sauce in the basket",
+    "put both the cream cheese box and the butter in the basket",
+    "turn on the stove and put the moka pot on it",
+    "put the black bowl in the bottom drawer of the cabinet and close it",
+    "put the white mug on the left plate and put the yellow and white mug on the right plate",
+    "pick up the book and place it in the back compartment of the caddy",
+    "put the white mug on the plate and put the chocolate pudding to the right of the plate",
+    "put both the alphabet soup and the cream cheese box in the basket",
+    "put both moka pots on the stove",
+    "put the yellow and white mug in the microwave and close it",
+)
+BOOK, STOVE = TASKS[5], TASKS[2]
+PUBLISHED = {
+    "ee_ori": (3,),
+    "ee_pos": (3,),
+    "ee_states": (6,),
+    "gripper_states": (2,),
+    "joint_states": (7,),
+    "agentview_rgb": (128, 128, 3),
+    "eye_in_hand_rgb": (128, 128, 3),
+}
+"""What `obs` of the published files holds."""
+CAMERAS = ("agentview", "eye_in_hand")
+
+needs_assets = pytest.mark.skipif(ASSETS_VARIABLE not in os.environ, reason=f"{ASSETS_VARIABLE} is not set")
+
+
+@lru_cache(maxsize=1)
+def environment(task: str, *cameras: str) -> LiberoEnv:
+    return Libero().make(task, cameras)
+
+
+def random_actions(count: int) -> np.ndarray:
+    return np.random.default_rng(0).uniform(-1, 1, (count, 7)).astype(np.float32)
+
+
+def test_importing_asks_nothing_says_nothing_and_leaves_the_home_alone(tmp_path: Path) -> None:
+    program = (
+        "import os; from oat.sims.libero import Libero; print(len(Libero().tasks), 'LIBERO_CONFIG_PATH' in os.environ)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        env={**os.environ, "HOME": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("10 False\n", "")
+    assert not (tmp_path / ".libero").exists()
+
+
+def test_is_a_simulator_whose_tasks_are_instructions() -> None:
+    simulator = load_simulator("libero")
+    assert isinstance(simulator, Simulator)
+    assert simulator.tasks == TASKS
+    assert len(simulator.action_names) == 7
+    assert PROTOCOLS["libero"].max_steps == 600
+    with pytest.raises(UnknownName, match="Did you mean 'put both moka pots on the stove'"):
+        simulator.make("put both moka pots on a stove")
+
+
+def test_the_fixed_states_are_divided() -> None:
+    simulator = Libero()
+    selection, reporting = (simulator.conditions(BOOK, split) for split in ("selection", "reporting"))
+    assert sorted([*selection, *reporting]) == list(range(50))
+    assert (len(selection), len(reporting)) == (10, 40)
+
+
+def test_nobody_demonstrates_but_people() -> None:
+    assert Libero().expert_kind == "human"
+    with pytest.raises(SimulatorError, match=r"demonstrated by people.*libero_10 to --data"):
+        Libero().expert(BOOK, ExpertConfig())
+
+
+def test_missing_assets_are_told_and_not_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ASSETS_VARIABLE, str(tmp_path / "elsewhere"))
+    with pytest.raises(SimulatorError, match=r"not at .*elsewhere: fetch them with `hf download lerobot/libero-assets"):
+        Libero().make(BOOK)
+    monkeypatch.delenv(ASSETS_VARIABLE)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(SimulatorError, match=r"not at .*package/assets or .*\.cache/libero/assets"):
+        find_assets(tmp_path / "package")
+    assert not any(tmp_path.iterdir())
+    (tmp_path / ".cache/libero/assets/scenes").mkdir(parents=True)
+    assert find_assets(tmp_path / "package") == tmp_path / ".cache/libero/assets"
+
+
+def test_a_missing_package_tells_both_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"pip install 'oat\[libero\]' && pip install --no-deps hf-libero"):
+        import_libero()
+
+
+def test_initial_states_are_arrays_and_nothing_else(tmp_path: Path) -> None:
+    import torch
+
+    torch.save({"states": Path("anything")}, tmp_path / "states.pruned_init")
+    with pytest.raises(Exception, match="Weights only load failed"):
+        read_initial_states(tmp_path / "states.pruned_init")
+
+
+@needs_assets
+@pytest.mark.parametrize("task", TASKS)
+def test_steps_and_repeats_exactly(task: str) -> None:
+    """A reset takes far less than a build and begins anew, whatever went before."""
+    begin = time.process_time()
+    env = Libero().make(task)
+    build = time.process_time() - begin
+    assert isinstance(env, Environment)
+    actions, episodes, resets = random_actions(6), [], []
+    for condition in (3, 4, 3):
+        begin = time.process_time()
+        observation = env.reset(condition)
+        resets.append(time.process_time() - begin)
+        outcomes = [env.step(action) for action in actions]
+        assert not any(outcome.success for outcome in outcomes)
+        episodes.append([observation, *(outcome.observation for outcome in outcomes)])
+    assert min(resets) < build / 3
+    for first, third in zip(episodes[0], episodes[2], strict=True):
+        for key, value in first.items():
+            np.testing.assert_array_equal(value, third[key])
+    assert np.abs(episodes[0][0][STATE] - episodes[1][0][STATE]).max() > 1e-3
+    assert episodes[0][0][STATE].shape == (65,)
+    for name, shape in PUBLISHED.items():
+        if len(shape) == 1:
+            assert episodes[0][0][f"observation.{name}"].shape == shape
+            assert episodes[0][0][f"observation.{name}"].dtype == np.float32
+
+
+@needs_assets
+def test_begins_at_a_stored_state_and_observes_only_where_asked() -> None:
+    env, actions = environment(BOOK), random_actions(5)
+    env.reset(1)
+    start = env.simulator_state
+    for action in actions:
+        outcome = env.step(action, observe=False)
+        assert not outcome.observation
+    unseen = env.observe()
+    env.reset(1)
+    np.testing.assert_array_equal(env.simulator_state, start)
+    for action in actions:
+        seen = env.step(action).observation
+    for key, value in seen.items():
+        np.testing.assert_array_equal(value, unseen[key])
+    file = Path(str(import_libero().__file__)).parent / "init_files/libero_10" / Libero()._tasks[BOOK].init_states_file
+    state = read_initial_states(file)[7]
+    env.reset_to(state)
+    np.testing.assert_array_equal(env.simulator_state, state)
+
+
+@needs_assets
+def test_images_are_those_of_the_published_demonstrations() -> None:
+    """They are upside down: the dark background, behind the table, is at the bottom."""
+    env = environment(STOVE, *CAMERAS)
+    seen = env.reset(0)
+    for camera in CAMERAS:
+        assert seen[IMAGES + camera].shape == (128, 128, 3)
+        assert seen[IMAGES + camera].dtype == np.uint8
+    assert seen[IMAGES + "agentview"][:60].mean() > 1.5 * seen[IMAGES + "agentview"][-40:].mean()
+    with pytest.raises(UnknownName, match="agentview"):
+        Libero().make(STOVE, ("agent-view",))
+
+
+def write_demonstrations(path: Path, env: LiberoEnv, task: str, lengths: tuple[int, ...]) -> None:
+    """Random actions, as a file in the published layout."""
+    with h5py.File(path, "w") as file:
+        data = file.create_group("data")
+        data.attrs["problem_info"] = json.dumps({"problem_name": "libero", "language_instruction": task})
+        data.attrs["env_args"] = json.dumps({"type": 1, "env_name": "Libero", "env_kwargs": {"control_freq": 20}})
+        for number, length in enumerate(lengths):
+            actions, seen, states = random_actions(length), [env.reset(number)], [env.simulator_state]
+            for action in actions:
+                seen.append(env.step(action).observation)
+                states.append(env.simulator_state)
+            demo = data.create_group(f"demo_{number}")
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ResourceWarning)  # robosuite does not close the file that it makes
+                demo.attrs["model_file"] = env.env.sim.model.get_xml()
+            demo["actions"], demo["states"] = actions.astype(np.float64), np.stack(states[:-1])
+            for name in PUBLISHED:
+                key = f"observation.{name}" if "rgb" not in name else IMAGES + name.removesuffix("_rgb")
+                demo[f"obs/{name}"] = np.stack([frame[key] for frame in seen[:-1]])
+
+
+@needs_assets
+@pytest.mark.timeout(600)  # an episode has 600 steps
+def test_a_policy_for_published_files_acts(tmp_path: Path) -> None:
+    env = environment(STOVE, *CAMERAS)
+    write_demonstrations(tmp_path / "demo.hdf5", env, STOVE, (8, 6))
+    episodes, seen = open_dataset(tmp_path / "demo.hdf5"), env.reset(0)
+    assert episodes.tasks == (STOVE,)
+    assert {key: values.shape[1:] for key, values in episodes.observations.items()} == {
+        key: value.shape for key, value in seen.items() if key != STATE
+    }
+    context = describe_context(episodes, ("observation.ee_states", "observation.gripper_states"))
+    DiffusionPolicy(context, ActionSpace(16, 7), PolicyConfig(Width(32, 16), 1)).save(tmp_path / "policy")
+    options = ("--sim", "libero", "--episodes", "1", "--workers", "1", "--denoising-steps", "2")
+    done = oat("eval", tmp_path / "policy", *options, "--out", tmp_path / "records")
+    assert done.returncode == 0, done.stderr
+    (record,) = [json.loads(line) for line in (tmp_path / "records/records.jsonl").read_text().splitlines()]
+    assert record["key"]["task"] == STOVE
+    assert record["steps"] == 600
