@@ -23,6 +23,8 @@ from oat.errors import CheckpointError, OatError
 
 VERSION = 1
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
+BEST = "best"
+"""The folder of a run that holds its best checkpoint."""
 
 Config = TypeVar("Config")
 
@@ -42,6 +44,18 @@ def write_checkpoint(directory: Path, kind: str, config: dict[str, Any], tensors
     described = {"format": "oat", "version": VERSION, "kind": kind, "weights_sha256": _hash(weights), **config}
     (directory / WEIGHTS_FILE).write_bytes(weights)
     (directory / CONFIG_FILE).write_text(json.dumps(described, indent=2, ensure_ascii=False))
+
+
+def find_checkpoint(path: str | Path) -> Path:
+    """The checkpoint at a path, or the best one of the run there."""
+    path = Path(path).expanduser()
+    return path if (path / CONFIG_FILE).exists() or not (path / BEST).exists() else path / BEST
+
+
+def fingerprint(directory: Path) -> str:
+    """Tells checkpoints apart: the hash of all configurations inside, which hold the hashes of their weights."""
+    files = sorted(directory.rglob(CONFIG_FILE), key=lambda file: file.relative_to(directory).as_posix())
+    return _hash(b"".join(file.read_bytes() for file in files))[:12]
 
 
 def load_checkpoint(directory: Path, kinds: Collection[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -187,6 +187,7 @@ def main(arguments: list[str] | None = None) -> None:
             f"[bold red]error:[/] {escape(' '.join(str(error).split()))}", highlight=False
         )
         sys.exit(1)
-    except KeyboardInterrupt:
-        Console(stderr=True).print("interrupted; nothing is half-written, the same command can be run again")
+    except KeyboardInterrupt as interrupt:
+        told = str(interrupt) or "interrupted; nothing is half-written, the same command can be run again"
+        Console(stderr=True, soft_wrap=True).print(told, highlight=False, markup=False)
         sys.exit(130)

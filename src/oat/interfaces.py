@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float, Float32, UInt8
 
 from oat.errors import InvalidOption
 
@@ -66,7 +66,7 @@ class Outcome:
     """What an action led to."""
 
     observation: Mapping[str, np.ndarray]
-    """One frame of every key."""
+    """One frame of every key; nothing where it was not asked for."""
     success: bool
     score: float
     """How far the task is done, in [0, 1]; where a benchmark measures nothing finer, 1 for success."""
@@ -80,10 +80,31 @@ class Environment(Protocol):
         """Begin an episode at an initial condition; equal conditions begin alike."""
         ...
 
-    def step(self, action: np.ndarray) -> Outcome: ...
+    def step(self, action: np.ndarray, observe: bool = True) -> Outcome:
+        """Take an action; what nobody will look at need not be rendered."""
+        ...
 
     def hold(self) -> np.ndarray:
         """The action that keeps the robot where it is, for when a policy gives none."""
+        ...
+
+
+@runtime_checkable
+class Filmable(Protocol):
+    """What an environment can do beside, so that videos can be made of it."""
+
+    fps: float
+    """Steps per second of simulated time."""
+
+    def render(self, size: int) -> UInt8[np.ndarray, "size size 3"]:
+        """What an onlooker sees."""
+        ...
+
+    def foresee(self, actions: Float32[np.ndarray, "steps action_dim"]) -> Float[np.ndarray, "points 2"]:
+        """Where the actions would lead from here, in that picture, from its upper left corner (0, 0) to (1, 1).
+
+        The first point is here, then comes one for each action; no points where that cannot be told.
+        """
         ...
 
 

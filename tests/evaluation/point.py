@@ -1,17 +1,18 @@
-"""A robot that is a point: actions move it, the goal is where the condition says."""
+"""A robot that is a point, and needs as many steps as the condition says; it imports little, so workers start fast."""
 
 import os
 from pathlib import Path
 
 import numpy as np
 
+from oat.data.episodes import STATE
 from oat.evaluation.protocol import Protocol
 from oat.interfaces import Outcome
-from tests.tokenizers.fitted import DIM
 
-STATE = "observation.state"
+DIM = 3
 CRASH_ONCE, CRASH_ALWAYS, FAIL_ALWAYS = 901, 902, 903
 """Conditions in which the simulator dies the first time, dies always, raises always."""
+UNBUILDABLE = "unbuildable"
 
 
 class PointEnv:
@@ -21,11 +22,11 @@ class PointEnv:
         self._folder = folder
 
     def reset(self, condition: int) -> dict[str, np.ndarray]:
-        self.condition, self.steps, self.held = condition, 0, 0
+        self.condition, self.steps = condition, 0
         self.position = np.full(DIM, condition / 100, np.float32)
         return self._observe()
 
-    def step(self, action: np.ndarray) -> Outcome:
+    def step(self, action: np.ndarray, observe: bool = True) -> Outcome:
         marker = self._folder / "crashed"
         if self.condition == CRASH_ALWAYS or (self.condition == CRASH_ONCE and not marker.exists()):
             marker.touch()
@@ -35,7 +36,7 @@ class PointEnv:
         self.steps += 1
         self.position = self.position + 0.1 * np.asarray(action, np.float32)
         success = self.steps >= self.condition
-        return Outcome(self._observe(), success, min(1.0, self.steps / max(self.condition, 1)))
+        return Outcome(self._observe() if observe else {}, success, min(1.0, self.steps / max(self.condition, 1)))
 
     def hold(self) -> np.ndarray:
         return np.zeros(DIM, np.float32)
@@ -44,5 +45,22 @@ class PointEnv:
         return {STATE: np.append(self.position, np.float32(self.steps))}
 
 
+class VisiblePointEnv(PointEnv):
+    """Can be filmed, and leaves a mark where it was."""
+
+    fps = 50.0
+
+    def render(self, size: int) -> np.ndarray:
+        with (self._folder / f"rendered-{self.condition}").open("a") as file:
+            file.write(f"{self.steps}\n")
+        return np.full((size, size, 3), 4 * self.steps, np.uint8)
+
+    def foresee(self, actions: np.ndarray) -> np.ndarray:
+        return np.linspace((0.0, 0.5), (1.0, 0.5), len(actions) + 1)
+
+
 def make_point(protocol: Protocol, task: str) -> PointEnv:
-    return PointEnv(Path(task))
+    """The task is a folder for marks."""
+    if task.endswith(UNBUILDABLE):
+        raise RuntimeError("a mesh is missing")
+    return VisiblePointEnv(Path(task)) if protocol.simulator == "visible point" else PointEnv(Path(task))

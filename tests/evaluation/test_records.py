@@ -1,6 +1,8 @@
 """Records survive a kill, and no episode is counted twice."""
 
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,7 +11,7 @@ from oat.evaluation.records import EpisodeKey, EpisodeRecord, RecordLog, read_re
 
 
 def record(condition: int) -> EpisodeRecord:
-    key = EpisodeKey("p", "oat", 0, "w", "K=8", "reach", condition, 0)
+    key = EpisodeKey("p", "oat×", 0, "w", "K=8", "pick\u2028up", "reporting", condition, 0)
     return EpisodeRecord(key, True, 1.0, 1.0, 20, 2, 16, 0, 0.5, 3.0, 4.0, "scripted", "metaworld 3")
 
 
@@ -26,11 +28,12 @@ def test_a_log_continues_where_it_was(tmp_path: Path) -> None:
         again.append(record(2))
     again.append(record(3))
     again.close()
-    assert [r.key.condition for r in read_records(path)] == [1, 2, 3]
+    assert read_records(path) == [record(1), record(2), record(3)]
 
 
-@pytest.mark.parametrize("kept", [1, 40, -2, -1])
+@pytest.mark.parametrize("kept", [1, 41, 42, 43, -2, -1])
 def test_a_line_that_a_kill_cut_short_never_happened(tmp_path: Path, kept: int) -> None:
+    """Wherever it was cut, in the middle of a character as well, and before its newline."""
     path = tmp_path / "records.jsonl"
     log = RecordLog(path)
     log.append(record(1))
@@ -39,12 +42,12 @@ def test_a_line_that_a_kill_cut_short_never_happened(tmp_path: Path, kept: int) 
     log.close()
     data = path.read_bytes()
     path.write_bytes(data[:size] + data[size:][:kept])
+    assert [r.key.condition for r in read_records(path)] == [1]
     again = RecordLog(path)
-    whole = kept == -1  # only its newline is missing: the record is there
-    assert [r.key.condition for r in again.records] == ([1, 2] if whole else [1])
+    assert again.records == [record(1)]
     again.append(record(3))
     again.close()
-    assert [r.key.condition for r in read_records(path)] == ([1, 2, 3] if whole else [1, 3])
+    assert read_records(path) == [record(1), record(3)]
 
 
 def test_damage_in_the_middle_is_not_passed_over(tmp_path: Path) -> None:
@@ -53,7 +56,37 @@ def test_damage_in_the_middle_is_not_passed_over(tmp_path: Path) -> None:
     for condition in (1, 2, 3):
         log.append(record(condition))
     log.close()
-    lines = path.read_text().splitlines()
-    path.write_text("\n".join([lines[0], lines[1][:30], lines[2]]) + "\n")
-    with pytest.raises(CorruptDataset, match="line 2"):
-        RecordLog(path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    for damaged in (lines[1][:30] + b"\n", b"[]\n", b"\n", b'{"key": {}}\n'):
+        path.write_bytes(b"".join([lines[0], damaged, lines[2]]))
+        with pytest.raises(CorruptDataset, match="line 2: not a record"):
+            RecordLog(path)
+
+
+def test_an_episode_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    """As when somebody puts two files together; it would be counted twice."""
+    path = tmp_path / "records.jsonl"
+    log = RecordLog(path)
+    for condition in (1, 2):
+        log.append(record(condition))
+    log.close()
+    path.write_bytes(2 * path.read_bytes())
+    for read in (RecordLog, read_records):
+        with pytest.raises(CorruptDataset, match="line 3: the same episode as line 1"):
+            read(path)
+
+
+def test_file_names_are_readable_and_unique() -> None:
+    key = record(1).key
+    changes: list[dict[str, Any]] = [
+        *({name: "other"} for name in ("protocol", "method", "checkpoint", "decoding", "task")),
+        *({name: 7} for name in ("training_seed", "condition", "repeat")),
+        {"split": "selection"},
+    ]
+    assert len(changes) == len(fields(key))
+    others = [replace(key, **change) for change in changes]
+    names = {each.file_name for each in (key, *others)}
+    assert len(names) == 1 + len(others)
+    assert key.file_name.startswith("pick_up-oat_-K=8-1-0-")
+    assert "/" not in replace(key, task="../up").file_name
+    assert len(replace(key, task="long " * 100).file_name.encode()) < 255

@@ -1,33 +1,48 @@
 """Episodes are run once each, as their keys say, whatever happens beside them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from oat.data.episodes import Episodes
-from oat.errors import UnknownName
-from oat.evaluation.protocol import PROTOCOLS, Protocol, find_protocol
+from oat.data.episodes import STATE, Episodes
+from oat.errors import InvalidObservation, SimulatorError
+from oat.evaluation.host import Act, Crash, Host, Reset, Segment
+from oat.evaluation.protocol import Protocol
 from oat.evaluation.records import EpisodeKey, EpisodeRecord
-from oat.evaluation.rollout import Episode, run_episodes
-from oat.evaluation.workers import Act, Reset, Segment, Worker
+from oat.evaluation.rollout import Episode, Rollout
+from oat.evaluation.workers import Crew, LocalCrew
 from oat.nn.transformer import Width
-from oat.policies import AutoregressivePolicy, TokenDecoding
+from oat.policies import AutoregressivePolicy, Decoding, TokenDecoding
 from oat.policies.context import describe_context
 from oat.policies.policy import Chunk, PolicyConfig
-from tests.evaluation.point import CRASH_ALWAYS, CRASH_ONCE, FAIL_ALWAYS, STATE, make_point
-from tests.tokenizers.fitted import DIM, HORIZON, fitted
+from tests.evaluation.point import CRASH_ALWAYS, CRASH_ONCE, DIM, FAIL_ALWAYS, UNBUILDABLE, PointEnv, make_point
+from tests.tokenizers.fitted import HORIZON, fitted
 
 PROTOCOL = Protocol("point", max_steps=50, success="after as many steps as the condition says", execute=8)
 
 
-def make_policy(kind: str = "bin") -> AutoregressivePolicy:
+def make_policy(kind: str = "oat") -> AutoregressivePolicy:
     torch.manual_seed(0)
     states = np.random.default_rng(0).normal(size=(40, DIM + 1)).astype(np.float32)
     episodes = Episodes.from_arrays(states[:, :DIM], [40], ["move"], observations={STATE: states})
     return AutoregressivePolicy(describe_context(episodes, (STATE,)), fitted(kind), PolicyConfig(Width(32, 16), 1))
+
+
+def plan(
+    folder: Path, conditions: Sequence[int], decoding: Decoding | None = None, film: Sequence[int] = ()
+) -> list[Episode]:
+    """Episodes of the point, one for each condition."""
+    decoding = decoding or TokenDecoding()
+    keys = [
+        EpisodeKey(PROTOCOL.hash, "oat", 0, "weights", str(decoding), str(folder), "reporting", condition, 0)
+        for condition in conditions
+    ]
+    return [Episode(key, decoding, "move", film=key.condition in film) for key in keys]
 
 
 def run(
@@ -36,17 +51,23 @@ def run(
     workers: int = 2,
     policy: AutoregressivePolicy | None = None,
     protocol: Protocol = PROTOCOL,
+    batch: int = 3,
 ) -> dict[int, EpisodeRecord]:
-    keys = [EpisodeKey(protocol.hash, "bin", 0, "weights", "all", str(folder), c, 0) for c in conditions]
+    crew = LocalCrew(protocol, workers, make_point)
+    return run_with(crew, policy or make_policy(), plan(folder, conditions), batch)
+
+
+def run_with(
+    crew: Crew[Any], policy: AutoregressivePolicy, episodes: Sequence[Episode], batch: int = 3
+) -> dict[int, EpisodeRecord]:
     records: list[EpisodeRecord] = []
-    plan = [Episode(key, "move") for key in keys]
-    run_episodes(policy or make_policy(), TokenDecoding(), protocol, plan, records.append, workers, make=make_point)
-    assert len(records) == len(conditions)
+    Rollout(policy, crew, batch, lambda record, video: records.append(record)).run(episodes)
+    assert len(records) == len(episodes)
     return {record.key.condition: record for record in records}
 
 
-def without_times(record: EpisodeRecord) -> dict[str, object]:
-    return {name: value for name, value in vars(record).items() if not name.startswith("inference")}
+def without_times(records: dict[int, EpisodeRecord]) -> dict[int, EpisodeRecord]:
+    return {c: replace(record, inference_ms_p50=None, inference_ms_p95=None) for c, record in records.items()}
 
 
 def test_episodes_end_with_success_or_the_time_limit(tmp_path: Path) -> None:
@@ -59,25 +80,62 @@ def test_episodes_end_with_success_or_the_time_limit(tmp_path: Path) -> None:
         60: (False, 50, 7),
     }
     assert records[60].score == records[60].best_score == pytest.approx(50 / 60)
-    assert records[9].tokens == 2 * HORIZON * DIM
-    assert all(not r.crashed and r.failed_decodes == 0 and r.jerk > 0 for c, r in records.items() if c > 3)
+    assert records[9].tokens == 2 * 8
+    assert records[3].jerk is None
+    for condition, record in records.items():
+        assert not record.crashed
+        assert record.error == ""
+        assert record.failed_decodes == 0
+        assert condition == 3 or (record.jerk or 0) > 0
+        assert 0 < (record.inference_ms_p50 or 0) <= (record.inference_ms_p95 or 0)
 
 
 def test_the_same_command_twice_gives_the_same_records(tmp_path: Path) -> None:
-    """Whatever the order: rows do not depend on each other, and noise belongs to episodes."""
+    """Whatever the order and the number of workers: rows do not depend on each other, and noise belongs to episodes."""
     conditions = [12, 30, 17, 60, 25, 9]
-    first = run(tmp_path, conditions, workers=3)
-    second = run(tmp_path, conditions[::-1], workers=3)
-    assert {c: without_times(r) for c, r in first.items()} == {c: without_times(r) for c, r in second.items()}
+    first = run(tmp_path, conditions, workers=4)
+    second = run(tmp_path, conditions[::-1], workers=1)
+    assert without_times(first) == without_times(second)
     assert len({r.jerk for r in first.values()}) == len(conditions)
+
+
+def test_episodes_that_decode_differently_run_side_by_side(tmp_path: Path) -> None:
+    policy, conditions = make_policy(), [20, 21, 22, 23]
+    for k in (1, 4):
+        alone = run_with(LocalCrew(PROTOCOL, 2, make_point), policy, plan(tmp_path, conditions, TokenDecoding(k)))
+        assert all(r.tokens == k * r.chunks for r in alone.values())
+        mixed = [
+            episode
+            for condition in conditions
+            for episode in plan(tmp_path, [condition], TokenDecoding(k if condition % 2 else 2))
+        ]
+        beside = run_with(LocalCrew(PROTOCOL, 4, make_point), policy, mixed)
+        for condition in (21, 23):
+            assert without_times(beside)[condition] == without_times(alone)[condition]
+
+
+def test_sampling_differs_between_tasks_conditions_and_repeats_only() -> None:
+    key = plan(Path("a"), [1])[0].key
+    others = [replace(key, task="b"), replace(key, condition=2), replace(key, repeat=1)]
+    assert len({Episode(each, TokenDecoding(), "").seed for each in (key, *others)}) == 4
+    same = [replace(key, method="dp"), replace(key, training_seed=1), replace(key, checkpoint="x")]
+    assert len({Episode(each, TokenDecoding(), "").seed for each in (key, *same)}) == 1
 
 
 def test_a_worker_that_dies_is_replaced_and_its_episode_tried_again(tmp_path: Path) -> None:
     records = run(tmp_path, [5, CRASH_ONCE, 6, CRASH_ALWAYS, FAIL_ALWAYS, 7])
     assert {c for c, r in records.items() if r.crashed} == {CRASH_ALWAYS, FAIL_ALWAYS}
     assert not records[CRASH_ALWAYS].success
+    assert "exit code 7" in records[CRASH_ALWAYS].error
+    assert "the physics exploded" in records[FAIL_ALWAYS].error
     assert records[CRASH_ONCE].steps == 50
     assert all(records[c].success and records[c].steps == c for c in (5, 6, 7))
+
+
+def test_what_cannot_be_built_ends_the_run(tmp_path: Path) -> None:
+    """Another attempt would meet it again; no episode is to blame."""
+    with pytest.raises(SimulatorError, match=r"cannot build .*unbuildable.* \(RuntimeError: a mesh is missing\)"):
+        run(tmp_path / UNBUILDABLE, [5])
 
 
 def test_what_does_not_decode_holds_still_and_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,36 +151,57 @@ def test_what_does_not_decode_holds_still_and_is_counted(tmp_path: Path, monkeyp
     assert (record.failed_decodes, record.chunks, record.steps, record.jerk, record.tokens) == (7, 7, 50, 0.0, 35)
 
 
+def test_a_policy_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidObservation, match=r"observation\.state must be"):
+        run(tmp_path, [5], protocol=replace(PROTOCOL, obs_horizon=3))
+
+
 def test_a_worker_shows_the_last_frames(tmp_path: Path) -> None:
-    worker = Worker(PROTOCOL, make_point)
+    crew = LocalCrew(replace(PROTOCOL, execute=4), 1, make_point)
+    worker = crew.hire()
     worker.send(Reset(str(tmp_path), 30))
     first = worker.receive()
-    worker.send(Act(np.ones((4, DIM), np.float32), 4))
+    worker.send(Act(np.ones((HORIZON, DIM), np.float32)))
     then = worker.receive()
-    worker.send(Act(None, 3))
+    worker.send(Act(None))
     last = worker.receive()
-    worker.close()
+    crew.dismiss([worker])
     assert isinstance(first, Segment)
     assert isinstance(then, Segment)
     assert isinstance(last, Segment)
     assert first.history[STATE][:, -1].tolist() == [0, 0]
     assert then.history[STATE][:, -1].tolist() == [3, 4]
-    assert last.history[STATE][:, -1].tolist() == [6, 7]
-    np.testing.assert_array_equal(last.executed, np.zeros((3, DIM)))
+    assert last.history[STATE][:, -1].tolist() == [7, 8]
+    assert then.executed.shape == (4, DIM)
+    np.testing.assert_array_equal(last.executed, np.zeros((4, DIM)))
     np.testing.assert_array_equal(then.history[STATE][1, :DIM], last.history[STATE][1, :DIM])
 
 
-def test_a_policy_that_does_not_fit_is_refused(tmp_path: Path) -> None:
-    from dataclasses import replace
+@pytest.mark.parametrize(("execute", "expected"), [(8, [7, 8, 15, 16, 17, 18]), (1, list(range(1, 19)))])
+def test_only_frames_that_the_policy_will_see_are_observed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, execute: int, expected: list[int]
+) -> None:
+    host, observed = Host(replace(PROTOCOL, max_steps=18, execute=execute), make_point), []
+    step = PointEnv.step
 
-    from oat.errors import InvalidObservation
+    def watched(env: PointEnv, action: np.ndarray, observe: bool = True) -> object:
+        outcome = step(env, action, observe)
+        observed.extend([env.steps] * observe)
+        return outcome
 
-    with pytest.raises(InvalidObservation, match=r"observation\.state must be"):
-        run(tmp_path, [5], protocol=replace(PROTOCOL, obs_horizon=3))
+    monkeypatch.setattr(PointEnv, "step", watched)
+    answer = host.answer(Reset(str(tmp_path), 99))
+    while isinstance(answer, Segment) and not answer.ended:
+        answer = host.answer(Act(np.zeros((HORIZON, DIM), np.float32)))
+        assert isinstance(answer, Segment)
+        assert answer.history[STATE][1, -1] == host.steps
+    assert observed == expected
 
 
-def test_protocols_are_told_apart() -> None:
-    assert find_protocol("metaworld") == PROTOCOLS["metaworld"]
-    assert find_protocol("metaworld", execute=8).hash != PROTOCOLS["metaworld"].hash
-    with pytest.raises(UnknownName, match="metaworld"):
-        find_protocol("metawrld")
+def test_a_host_survives_what_it_is_asked(tmp_path: Path) -> None:
+    host = Host(PROTOCOL, make_point)
+    assert isinstance(host.answer(Act(None)), Crash)  # before any episode
+    assert isinstance(host.answer(Reset(str(tmp_path), 5)), Segment)
+    assert len(host.environments) == 1
+    host.answer(Reset(str(tmp_path / "other"), 5))
+    assert list(host.environments) == [str(tmp_path / "other")]  # one at a time

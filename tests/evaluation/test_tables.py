@@ -1,7 +1,7 @@
 """Tables say what the records say, and refuse to mix what was not run alike."""
 
 import io
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 
 import pytest
@@ -37,17 +37,61 @@ def text(table: Table) -> str:
 
 def test_summaries_count_and_pool() -> None:
     found = summarize([*episodes("K=1", "reach", 5), *episodes("K=1", "push", 15)])
-    assert [(s.task, s.episodes, s.success.estimate) for s in found] == [
-        ("reach", 20, 0.25),
-        ("push", 20, 0.75),
-        (POOLED, 40, 0.5),
+    assert [(s.policy, s.task, s.episodes, s.success.estimate) for s in found] == [
+        ("oat× K=1", "reach", 20, 0.25),
+        ("oat× K=1", "push", 20, 0.75),
+        ("oat× K=1", POOLED, 40, 0.5),
     ]
-    assert found[0].over_seeds == pytest.approx((0.25, 0.05))  # 3 and 2 of 10
+    assert astuple(found[0].over_seeds) == (pytest.approx(0.25), pytest.approx(0.05), 2, "evaluation")  # 3 and 2 of 10
     assert (found[0].tokens_per_chunk, found[0].failed_decodes, found[0].training_seeds) == (8.0, 1 / 40, 1)
     shown = text(summary_table(found))
-    assert "25.0" in shown
-    assert "2.5% of the chunks did not decode" in shown
-    assert "25.0 ± 5.0 over evaluation seeds" in shown
+    assert "25.0 ± 5.0" in shown
+    assert "± is the standard error over 2 evaluation seeds" in shown
+    assert "oat× K=1: from 1 training seed, scripted demonstrations" in shown
+    assert "oat× K=1, reach: 2.5% of the chunks did not decode" in shown
+    assert "initial condition" not in shown
+
+
+def test_tasks_count_alike() -> None:
+    found = summarize([*episodes("K=1", "reach", 20), *episodes("K=1", "push", 0, count=5)])
+    assert found[-1].success.estimate == 0.5
+    assert found[-1].over_seeds.mean == 0.5
+
+
+def test_training_seeds_are_the_seeds_that_count() -> None:
+    """Of three trainings, each met the same conditions: those are clusters."""
+    records = [
+        replace(each, key=replace(each.key, training_seed=seed, checkpoint=f"w{seed}"))
+        for seed, solved in enumerate((4, 8, 12))
+        for each in episodes("K=1", "reach", solved)
+    ]
+    (found,) = summarize(records)
+    assert (found.episodes, found.conditions, found.training_seeds) == (60, 20, 3)
+    assert astuple(found.over_seeds) == (pytest.approx(0.4), pytest.approx(0.2 / 3**0.5), 3, "training")
+    shown = text(summary_table([found]))
+    assert "± is the standard error over 3 training seeds" in shown
+    assert "60 episodes from 20 initial conditions: repeats are clusters in 95 %" in shown
+
+
+def test_two_checkpoints_of_one_training_seed_are_two_policies() -> None:
+    other = [replace(each, key=replace(each.key, checkpoint="v")) for each in episodes("K=1", "reach", 15)]
+    found = summarize([*episodes("K=1", "reach", 5), *other])
+    assert [(s.policy, s.success.estimate) for s in found] == [("oat× K=1 w", 0.25), ("oat× K=1 v", 0.75)]
+
+
+def test_crashes_are_told_with_their_reason() -> None:
+    records = episodes("K=1", "reach", 5)
+    records[-1] = replace(
+        records[-1], crashed=True, error="Traceback\n…\nValueError: the physics exploded\n", jerk=None
+    )
+    shown = text(summary_table(summarize(records)))
+    assert "oat× K=1, reach: the simulator died in 1 episode (ValueError: the physics exploded)" in shown
+
+
+def test_scores_are_shown_where_they_say_more_than_success() -> None:
+    records = episodes("K=1", "reach", 5)
+    assert "score" not in text(summary_table(summarize([replace(r, best_score=float(r.success)) for r in records])))
+    assert "score" in text(summary_table(summarize([replace(r, best_score=0.5) for r in records])))
 
 
 def test_scores_are_shown_where_they_tell_more_than_success() -> None:
@@ -63,24 +107,47 @@ def test_comparisons_pair_conditions(tmp_path: Path, capsys: pytest.CaptureFixtu
     for each in (*episodes("K=1", "reach", 2), *episodes("K=8", "reach", 14)):
         log.append(each)
     log.close()
-    compare(tmp_path, tmp_path / "records.jsonl", "oat K=1", "oat K=8")
+    compare(tmp_path, tmp_path / "records.jsonl", "oat× K=1", "oat× K=8")
     shown = capsys.readouterr().out
     assert "0 : 12" in shown
     assert "60.0" in shown
-    assert "second" in shown
+    assert "second: oat× K=8, from 1 training seed, scripted demonstrations" in shown
     with pytest.raises(InvalidOption, match="several policies"):
         compare(tmp_path, tmp_path)
-    with pytest.raises(UnknownName, match="oat K=8"):
-        compare(tmp_path, tmp_path, "oat K=1", "oat K=7")
+    with pytest.raises(UnknownName, match="oat× K=8"):
+        compare(tmp_path, tmp_path, "oat× K=1", "oat× K=7")
     with pytest.raises(InvalidOption, match="does not exist"):
         compare(tmp_path / "none", tmp_path)
 
 
+def test_repeats_of_a_condition_are_one_pair() -> None:
+    """However often one condition is repeated, it says little about others."""
+    first, second = (
+        [
+            replace(each, key=replace(each.key, condition=7, repeat=number))
+            for number, each in enumerate(episodes(decoding, "reach", solved))
+        ]
+        for decoding, solved in (("K=1", 0), ("K=8", 20))
+    )
+    shown = text(comparison_table(first, second))
+    assert "0 : 1" in shown
+    assert "undecided" in shown
+
+
+def test_a_comparison_averages_over_tasks() -> None:
+    first = [*episodes("K=1", "reach", 0), *episodes("K=1", "push", 0, count=4)]
+    second = [*episodes("K=8", "reach", 20), *episodes("K=8", "push", 0, count=4)]
+    (row,) = (line for line in text(comparison_table(first, second)).splitlines() if POOLED in line)
+    assert row.split()[2:6] == ["24", "0.0", "50.0", "50.0"]
+
+
 def test_what_was_not_run_alike_is_not_put_side_by_side() -> None:
-    other = [replace(each, key=replace(each.key, protocol="q")) for each in episodes("K=1", "reach", 3)]
-    with pytest.raises(InvalidOption, match="different protocols"):
-        summarize([*episodes("K=1", "reach", 3), *other])
-    with pytest.raises(InvalidOption, match="different protocols"):
-        comparison_table(episodes("K=1", "reach", 3), other)
+    mine = episodes("K=1", "reach", 3)
+    for change in ({"protocol": "q"}, {"split": "selection"}):
+        other = [replace(each, key=replace(each.key, **change)) for each in mine]  # type: ignore[arg-type]
+        with pytest.raises(InvalidOption, match="not made alike"):
+            summarize([*mine, *other])
+        with pytest.raises(InvalidOption, match="not made alike"):
+            comparison_table(mine, other)
     with pytest.raises(InvalidOption, match="share no initial conditions"):
-        comparison_table(episodes("K=1", "reach", 3), episodes("K=1", "push", 3))
+        comparison_table(mine, episodes("K=1", "push", 3))

@@ -5,6 +5,7 @@ on n or above are mapped again until they land below (cycle walking), which keep
 set's size is stored, and a stream of batches resumes at any step.
 """
 
+import hashlib
 import math
 from dataclasses import dataclass
 
@@ -23,11 +24,12 @@ def hash64(values: UInt64[np.ndarray, "*n"]) -> UInt64[np.ndarray, "*n"]:
     return values ^ (values >> np.uint64(31))
 
 
-def derive_key(*parts: int) -> int:
-    """One 64-bit key out of several numbers, such as (seed, epoch)."""
+def derive_key(*parts: int | str) -> int:
+    """One 64-bit key out of several numbers and names, such as (seed, epoch)."""
     key = np.array([_GOLDEN], np.uint64)
     for part in parts:
-        key = hash64(key + np.uint64(part % 2**64))
+        number = int.from_bytes(hashlib.sha256(part.encode()).digest()[:8], "little") if isinstance(part, str) else part
+        key = hash64(key + np.uint64(number % 2**64))
     return int(key[0])
 
 

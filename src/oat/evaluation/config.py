@@ -1,7 +1,6 @@
 """What to evaluate; importing it costs nothing, so that the command line can show its help at once."""
 
-import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -35,15 +34,32 @@ class EvalConfig:
     """Sample among this many most likely tokens; 0 for all."""
     greedy: bool = False
     """Always take the most likely token."""
-    denoising_steps: int = 10
-    """Of a diffusion policy."""
+    denoising_steps: int | None = None
+    """Of a diffusion policy; 10 by default."""
     execute: int | None = None
     """Actions of each chunk that are executed, if not the protocol's 16."""
     split: Literal["reporting", "selection"] = "reporting"
     """Initial conditions for reported numbers, or those for choosing among checkpoints."""
-    workers: int = field(default_factory=lambda: 2 * (os.cpu_count() or 1))
-    """Simulator processes."""
+    videos: int = 0
+    """Film this many episodes of every task and decoding, the first ones, into OUT/videos."""
+    workers: int | None = None
+    """Simulator processes; by default two for each core of this machine, or of the Ray cluster."""
+    batch: int = 4
+    """Chunks that the policy computes together; equal values give equal records, whatever the number of workers."""
+    backend: Literal["local", "ray"] = "local"
+    """Where simulators run: in processes of this machine, or on a Ray cluster; the policy runs here."""
+    address: str | None = None
+    """The Ray cluster's address; by default the one that is running here, else one is started for this evaluation."""
 
     def __post_init__(self) -> None:
-        if min(self.episodes, self.seeds, self.workers) < 1:
-            raise InvalidOption("episodes, seeds and workers must be at least 1")
+        counts = {"episodes": self.episodes, "seeds": self.seeds, "batch": self.batch, "workers": self.workers}
+        for name, count in counts.items():
+            if count is not None and count < 1:
+                raise InvalidOption(f"{name} must be at least 1, got {count}")
+        if self.videos < 0:
+            raise InvalidOption(f"videos must be at least 0, got {self.videos}")
+        for name, values in (("tasks", self.tasks), ("num_tokens", self.num_tokens)):
+            if len(set(values)) != len(values):
+                raise InvalidOption(f"{name} must be distinct, got {' '.join(map(str, values))}")
+        if self.address is not None and self.backend != "ray":
+            raise InvalidOption("an address is for --backend ray")

@@ -1,14 +1,16 @@
 """What happened in every episode, one JSON line each, appended as it happens."""
 
+import hashlib
 import json
 import os
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+import re
+from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from oat.atomic import explain_write_errors
 from oat.errors import CorruptDataset, InvalidOption
+from oat.interfaces import Split
 
 
 @dataclass(frozen=True)
@@ -17,20 +19,23 @@ class EpisodeKey:
 
     protocol: str
     method: str
-    """The policy and its tokenizer, such as oat or diffusion."""
+    """The policy and its tokenizer, such as oat or dp."""
     training_seed: int
     checkpoint: str
-    """The hash of the policy's weights."""
+    """The fingerprint of the policy's checkpoint."""
     decoding: str
     task: str
+    split: Split
     condition: int
     repeat: int
     """Several episodes from one condition differ by the policy's sampling."""
 
     @property
-    def policy(self) -> str:
-        """As tables name it."""
-        return f"{self.method} {self.decoding}"
+    def file_name(self) -> str:
+        """For files that belong to the episode: readable, and the hash makes it unique."""
+        shown = f"{self.task}-{self.method}-{self.decoding}-{self.condition}-{self.repeat}"
+        digest = hashlib.sha256(json.dumps(astuple(self)).encode()).hexdigest()[:12]
+        return re.sub(r"[^\w=.-]+", "_", shown, flags=re.ASCII)[:120] + "-" + digest
 
 
 @dataclass(frozen=True)
@@ -47,10 +52,11 @@ class EpisodeRecord:
     tokens: int
     """Generated, or denoising steps taken, in the whole episode."""
     failed_decodes: int
-    jerk: float
-    """Mean square of the executed actions' third differences: small for smooth motion."""
-    inference_ms_p50: float
-    inference_ms_p95: float
+    jerk: float | None
+    """Mean square of the executed actions' third differences: small for smooth motion; None below four actions."""
+    inference_ms_p50: float | None
+    inference_ms_p95: float | None
+    """Of the batches that its chunks were computed in; None without a chunk."""
     data_source: str
     """Who demonstrated: human or scripted."""
     versions: str
@@ -58,6 +64,8 @@ class EpisodeRecord:
     """The group of episodes that it belongs to."""
     crashed: bool = False
     """The simulator died twice in this episode."""
+    error: str = ""
+    """What it died of."""
 
 
 class RecordLog:
@@ -65,20 +73,18 @@ class RecordLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.records = list(read_records(path)) if path.exists() else []
+        self.records, size = _scan(path) if path.exists() else ([], 0)
         self.finished = {record.key for record in self.records}
         with explain_write_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            whole = "".join(_to_line(record) for record in self.records)
-            if path.exists() and path.read_text() != whole:  # cut off what a kill left unfinished
-                path.write_text(whole)
-            self._file = path.open("a")
+            self._file = path.open("ab")
+            self._file.truncate(size)
 
     def append(self, record: EpisodeRecord) -> None:
         """Write a record at once; a second one of the same episode is a defect."""
         assert record.key not in self.finished, record.key
         with explain_write_errors(self.path):
-            self._file.write(_to_line(record))
+            self._file.write(json.dumps(asdict(record), ensure_ascii=False).encode() + b"\n")
             self._file.flush()
             os.fsync(self._file.fileno())
         self.records.append(record)
@@ -88,21 +94,31 @@ class RecordLog:
         self._file.close()
 
 
-def read_records(path: Path) -> Iterator[EpisodeRecord]:
+def read_records(path: Path) -> list[EpisodeRecord]:
     """The records of a file; only its last line may be unfinished."""
     if not path.exists():
         raise InvalidOption(f"{path} does not exist; `oat eval` writes records")
-    lines = path.read_text().splitlines()
-    for number, line in enumerate(lines, start=1):
-        try:
-            yield _from_json(json.loads(line))
-        except (ValueError, TypeError, KeyError) as error:
-            if number < len(lines):
+    return _scan(path)[0]
+
+
+def _scan(path: Path) -> tuple[list[EpisodeRecord], int]:
+    """The records, and the bytes that they take; anything after those is a line that a kill cut short."""
+    lines: dict[EpisodeKey, int] = {}
+    records, size = [], 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                break
+            try:
+                record = _from_json(json.loads(line))
+            except (ValueError, TypeError, KeyError) as error:
                 raise CorruptDataset(f"{path}, line {number}: not a record of an episode ({error})") from error
-
-
-def _to_line(record: EpisodeRecord) -> str:
-    return json.dumps(asdict(record), ensure_ascii=False) + "\n"
+            if record.key in lines:
+                raise CorruptDataset(f"{path}, line {number}: the same episode as line {lines[record.key]}")
+            lines[record.key] = number
+            records.append(record)
+            size += len(line)
+    return records, size
 
 
 def _from_json(values: dict[str, Any]) -> EpisodeRecord:

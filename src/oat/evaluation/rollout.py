@@ -2,33 +2,43 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Generic
 
 import numpy as np
 
 from oat.data.shuffle import derive_key
-from oat.errors import SimulatorError
-from oat.evaluation.protocol import Protocol
+from oat.errors import OatError
+from oat.evaluation.host import Act, Answer, Crash, Reset, Segment
 from oat.evaluation.records import EpisodeKey, EpisodeRecord
-from oat.evaluation.workers import Act, MakeEnvironment, Reset, Segment, Worker, make_environment, wait_for_any
+from oat.evaluation.workers import AnyWorker, Crew
 from oat.interfaces import Observation
 from oat.policies.decoding import Decoding, Noise
 from oat.policies.policy import Policy
 
+Finish = Callable[[EpisodeRecord, bytes | None], None]
+"""Takes an episode's record when it ends, and its video if it was filmed."""
+
 
 @dataclass(frozen=True)
 class Episode:
-    """An episode to run."""
+    """An episode to run, and what is known of it beforehand."""
 
     key: EpisodeKey
+    decoding: Decoding
     instruction: str
     """The task as the policy knows it."""
+    evaluation_seed: int = 0
+    data_source: str = ""
+    versions: str = ""
+    film: bool = False
 
     @property
     def seed(self) -> int:
         """Of the policy's sampling: methods that are compared draw alike."""
-        return derive_key(self.key.condition, self.key.repeat)
+        return derive_key(self.key.task, self.key.condition, self.key.repeat)
 
 
 @dataclass
@@ -37,117 +47,121 @@ class _Running:
 
     episode: Episode
     attempt: int = 0
-    history: Segment | None = None
+    now: Segment | None = None
     executed: list[np.ndarray] = field(default_factory=list)
     chunks: int = 0
     tokens: int = 0
     failed: int = 0
     seconds: list[float] = field(default_factory=list)
 
-    @property
-    def steps(self) -> int:
-        return sum(map(len, self.executed))
+    def advance(self, segment: Segment) -> None:
+        self.now = segment
+        if len(segment.executed):
+            self.executed.append(segment.executed)
+
+    def record(self, crash: Crash | None = None) -> EpisodeRecord:
+        executed = np.concatenate(self.executed) if self.executed else np.zeros((0, 1), np.float32)
+        thirds = np.diff(executed, n=3, axis=0)
+        p50, p95 = (1e3 * float(np.quantile(self.seconds, q)) if self.seconds else None for q in (0.5, 0.95))
+        return EpisodeRecord(
+            key=self.episode.key,
+            success=self.now is not None and self.now.success and crash is None,
+            score=0.0 if self.now is None else self.now.score,
+            best_score=0.0 if self.now is None else self.now.best_score,
+            steps=len(executed),
+            chunks=self.chunks,
+            tokens=self.tokens,
+            failed_decodes=self.failed,
+            jerk=float(np.square(thirds).mean()) if thirds.size else None,
+            inference_ms_p50=p50,
+            inference_ms_p95=p95,
+            data_source=self.episode.data_source,
+            versions=self.episode.versions,
+            evaluation_seed=self.episode.evaluation_seed,
+            crashed=crash is not None,
+            error="" if crash is None else crash.reason,
+        )
 
 
-def run_episodes(
-    policy: Policy,
-    decoding: Decoding,
-    protocol: Protocol,
-    episodes: Iterable[Episode],
-    finish: Callable[[EpisodeRecord], None],
-    workers: int,
-    data_source: str = "",
-    versions: str = "",
-    make: MakeEnvironment = make_environment,
-) -> None:
-    """Run all episodes; `finish` gets each one's record when it ends.
+class Rollout(Generic[AnyWorker]):
+    """Episodes, and a crew that runs them.
 
-    The policy always computes as many rows as there are workers, so that an episode's actions do not depend on which
-    others happen to run beside it.
+    The policy always computes `batch` rows, so that an episode's actions do not depend on which others happen to run
+    beside it, nor on the number of workers.
     """
-    waiting, running = deque(_Running(episode) for episode in episodes), dict[Worker, _Running]()
-    crew = [Worker(protocol, make) for _ in range(min(workers, len(waiting)))]
-    rows = len(crew)
-    try:
-        for worker in crew:
-            _begin(worker, waiting, running)
-        while running:
-            thinking = []
-            for worker in wait_for_any(list(running)):
-                state, answer = running[worker], worker.receive()
-                if isinstance(answer, SimulatorError):
-                    replacement = _replace(worker, crew, protocol, make)
-                    del running[worker]
-                    if state.attempt == 0:
-                        waiting.appendleft(_Running(state.episode, attempt=1))
-                    else:
-                        finish(_record(state, data_source, versions, crashed=True))
-                    _begin(replacement, waiting, running)
-                    continue
-                state.history = answer
-                state.executed += [answer.executed] if len(answer.executed) else []
-                if answer.success or state.steps >= protocol.max_steps:
-                    finish(_record(state, data_source, versions))
-                    del running[worker]
-                    _begin(worker, waiting, running)
-                else:
-                    thinking.append(worker)
-            if thinking:
-                _think(policy, decoding, protocol, {worker: running[worker] for worker in thinking}, rows)
-    finally:
-        for worker in crew:
-            worker.close()
 
+    def __init__(self, policy: Policy, crew: Crew[AnyWorker], batch: int, finish: Finish) -> None:
+        self._policy, self._crew, self._batch, self._finish = policy, crew, batch, finish
+        self._waiting: deque[_Running] = deque()
+        self._running: dict[AnyWorker, _Running] = {}
+        self._workers: list[AnyWorker] = []
 
-def _begin(worker: Worker, waiting: deque[_Running], running: dict[Worker, _Running]) -> None:
-    if waiting:
-        state = waiting.popleft()
-        running[worker] = state
-        worker.send(Reset(state.episode.key.task, state.episode.key.condition))
+    def run(self, episodes: Iterable[Episode]) -> None:
+        """Run them all, in about this order."""
+        self._waiting.extend(map(_Running, episodes))
+        try:
+            for _ in range(min(self._crew.size, len(self._waiting))):
+                self._workers.append(self._crew.hire())
+                self._begin(self._workers[-1])
+            while self._running:
+                ready = self._crew.wait(list(self._running))
+                self._think([worker for worker in ready if self._hear(worker, worker.receive())])
+        finally:
+            self._crew.dismiss(self._workers)
 
+    def _begin(self, worker: AnyWorker) -> None:
+        """Give a worker the next episode, if there is one."""
+        if self._waiting:
+            state = self._running[worker] = self._waiting.popleft()
+            key = state.episode.key
+            worker.send(Reset(key.task, key.condition, state.episode.film))
 
-def _replace(worker: Worker, crew: list[Worker], protocol: Protocol, make: MakeEnvironment) -> Worker:
-    worker.close()
-    crew[crew.index(worker)] = replacement = Worker(protocol, make)
-    return replacement
+    def _hear(self, worker: AnyWorker, answer: Answer) -> bool:
+        """Take a worker's answer; whether it now waits for a chunk."""
+        if isinstance(answer, OatError):
+            raise answer
+        state = self._running[worker]
+        if isinstance(answer, Crash):
+            del self._running[worker]
+            if state.attempt == 0:
+                self._waiting.appendleft(_Running(state.episode, attempt=1))
+            else:
+                self._finish(state.record(answer), None)
+            self._begin(self._replace(worker))
+            return False
+        state.advance(answer)
+        if answer.ended:
+            del self._running[worker]
+            self._finish(state.record(), answer.video)
+            self._begin(worker)
+        return not answer.ended
 
+    def _replace(self, worker: AnyWorker) -> AnyWorker:
+        self._crew.dismiss([worker])
+        replacement = self._crew.hire()
+        self._workers[self._workers.index(worker)] = replacement
+        return replacement
 
-def _think(policy: Policy, decoding: Decoding, protocol: Protocol, states: dict[Worker, _Running], rows: int) -> None:
-    """Predict a chunk for every episode that waits, and let the workers go on."""
-    begin = time.perf_counter()
-    histories = [state.history.history for state in states.values() if state.history is not None]
-    values = {key: np.stack([history[key] for history in histories]) for key in histories[0]}
-    observation = Observation(values, tuple(state.episode.instruction for state in states.values()))
-    noise = Noise.of([state.episode.seed for state in states.values()], [state.chunks for state in states.values()])
-    chunk = policy.predict_chunk(observation, decoding, noise, pad_to=rows)
-    seconds = time.perf_counter() - begin
-    actions, valid, taken = chunk.actions.cpu().numpy(), chunk.valid.tolist(), chunk.steps.tolist()
-    for row, (worker, state) in enumerate(states.items()):
-        state.chunks += 1
-        state.tokens += int(taken[row])
-        state.failed += not valid[row]
-        state.seconds.append(seconds)
-        steps = min(protocol.execute, actions.shape[1], protocol.max_steps - state.steps)
-        worker.send(Act(actions[row, :steps] if valid[row] else None, steps))
+    def _think(self, workers: Sequence[AnyWorker]) -> None:
+        """Predict a chunk for every episode that waits, and let the workers go on."""
+        for decoding, alike in groupby(workers, lambda worker: self._running[worker].episode.decoding):
+            group = list(alike)
+            for first in range(0, len(group), self._batch):
+                self._predict(decoding, group[first : first + self._batch])
 
-
-def _record(state: _Running, data_source: str, versions: str, crashed: bool = False) -> EpisodeRecord:
-    actions = np.concatenate(state.executed) if state.executed else np.zeros((0, 1), np.float32)
-    thirds = np.diff(actions, n=3, axis=0)
-    last, milliseconds = state.history, 1e3 * np.array(state.seconds or [0.0])
-    return EpisodeRecord(
-        key=state.episode.key,
-        success=last is not None and last.success and not crashed,
-        score=0.0 if last is None else last.score,
-        best_score=0.0 if last is None else last.best_score,
-        steps=state.steps,
-        chunks=state.chunks,
-        tokens=state.tokens,
-        failed_decodes=state.failed,
-        jerk=float(np.square(thirds).mean()) if thirds.size else 0.0,
-        inference_ms_p50=float(np.quantile(milliseconds, 0.5)),
-        inference_ms_p95=float(np.quantile(milliseconds, 0.95)),
-        data_source=data_source,
-        versions=versions,
-        crashed=crashed,
-    )
+    def _predict(self, decoding: Decoding, workers: Sequence[AnyWorker]) -> None:
+        states = [self._running[worker] for worker in workers]
+        begin = time.perf_counter()
+        histories = [state.now.history for state in states if state.now is not None]
+        values = {key: np.stack([history[key] for history in histories]) for key in histories[0]}
+        observation = Observation(values, tuple(state.episode.instruction for state in states))
+        noise = Noise.of([state.episode.seed for state in states], [state.chunks for state in states])
+        chunk = self._policy.predict_chunk(observation, decoding, noise, pad_to=self._batch)
+        actions, valid, tokens = chunk.actions.cpu().numpy(), chunk.valid.tolist(), chunk.steps.tolist()
+        seconds = time.perf_counter() - begin
+        for row, (worker, state) in enumerate(zip(workers, states, strict=True)):
+            worker.send(Act(actions[row] if valid[row] else None))
+            state.chunks += 1
+            state.tokens += tokens[row]
+            state.failed += not valid[row]
+            state.seconds.append(seconds)

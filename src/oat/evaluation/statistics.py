@@ -1,14 +1,14 @@
 """What success counts say and what they do not: intervals, paired comparisons, clusters.
 
-Episodes from one initial condition are alike, so they count as one cluster: its mean is one observation.
+Episodes from one initial condition are alike, so they count as one cluster; tasks are strata, each counting alike.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64
 
 from oat.errors import InvalidOption
 
@@ -35,19 +35,43 @@ def wilson(successes: float, trials: float) -> Interval:
     return Interval(rate, max(0.0, centre - half), min(1.0, centre + half))
 
 
-def success_rate(outcomes: Sequence[bool | float], clusters: Sequence[object] | None = None) -> Interval:
-    """The success rate of episodes; with clusters, by the number of independent trials that would vary as much."""
-    means = _cluster_means(outcomes, clusters)
-    rate = float(np.mean(np.asarray(outcomes, float)))
-    if clusters is None or len(means) == len(outcomes):
-        return wilson(float(np.sum(np.asarray(outcomes, float))), len(outcomes))
-    variance = float(np.var(means, ddof=1)) / len(means) if len(means) > 1 else 0.0
-    effective = rate * (1 - rate) / variance if variance > 0 else float(len(means))
-    return wilson(rate * (bounded := min(max(effective, 1.0), float(len(outcomes)))), bounded)
+def success_rate(
+    outcomes: Sequence[bool | float],
+    clusters: Sequence[Hashable] | None = None,
+    strata: Sequence[Hashable] | None = None,
+) -> Interval:
+    """The success rate of episodes, averaged over strata.
+
+    The interval is Wilson's for the number of independent trials whose rate would vary as much as this one does: at
+    most as many as there are episodes, fewer where clusters repeat conditions or strata differ in size.
+    """
+    if not outcomes:
+        raise InvalidOption("no episodes, so there is no success rate")
+    values = np.asarray(outcomes, float)
+    cluster = np.arange(len(values)) if clusters is None else _numbers(clusters, len(values))
+    stratum = np.zeros(len(values), np.int64) if strata is None else _numbers(strata, len(values))
+    chosen = [stratum == number for number in range(int(stratum.max()) + 1)]
+    rates, variances = zip(*(_rate_and_variance(values[rows], cluster[rows]) for rows in chosen), strict=True)
+    rate, variance = sum(rates) / len(rates), sum(variances) / len(rates) ** 2
+    effective = rate * (1 - rate) / variance if variance > 0 else len(np.unique(cluster))
+    trials = min(max(effective, 1.0), float(len(values)))
+    return wilson(min(rate * trials, trials), trials)
+
+
+def _rate_and_variance(
+    outcomes: Float64[np.ndarray, " episodes"], clusters: Int64[np.ndarray, " episodes"]
+) -> tuple[float, float]:
+    """A rate and its sampling variance, from the differences between clusters where there are any that repeat."""
+    _, places, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
+    rate, count = float(outcomes.mean()), len(sizes)
+    if count == len(outcomes) or count == 1:
+        return rate, rate * (1 - rate) / count
+    excess = np.bincount(places, weights=outcomes) - rate * sizes
+    return rate, float(np.square(excess).sum()) * count / (count - 1) / len(outcomes) ** 2
 
 
 def mean_and_standard_error(values: Sequence[float]) -> tuple[float, float]:
-    """As papers print it, over training seeds; one seed has no standard error."""
+    """As papers print it, over seeds; one seed has no standard error."""
     if not values:
         raise InvalidOption("no values to average")
     array = np.asarray(values, float)
@@ -59,13 +83,12 @@ class PairedComparison:
     """One method against another on the same initial conditions."""
 
     difference: Interval
-    """Second minus first, over conditions."""
+    """Second minus first, averaged over strata."""
     only_first: int
     only_second: int
     """Conditions that only the one or only the other solved (more often)."""
     p_value: float
     """Exact, two-sided: how likely so uneven a split would be if neither were better."""
-    conditions: int
 
     @property
     def verdict(self) -> str:
@@ -76,28 +99,24 @@ class PairedComparison:
 
 
 def compare_paired(
-    first: Sequence[bool | float], second: Sequence[bool | float], clusters: Sequence[object] | None = None
+    first: Sequence[bool | float], second: Sequence[bool | float], strata: Sequence[Hashable] | None = None
 ) -> PairedComparison:
-    """Episode i of both methods began alike; clusters name conditions that repeat."""
+    """Both methods' success (rate) at condition after condition."""
     if len(first) != len(second) or not first:
         raise InvalidOption(f"paired outcomes must be equally many and some, got {len(first)} and {len(second)}")
-    one, two = (_cluster_means(outcomes, clusters) for outcomes in (first, second))
-    gaps = two - one
+    gaps = np.asarray(second, float) - np.asarray(first, float)
+    stratum = np.zeros(len(gaps), np.int64) if strata is None else _numbers(strata, len(gaps))
+    parts = [gaps[stratum == number] for number in range(int(stratum.max()) + 1)]
     only_first, only_second = int((gaps < 0).sum()), int((gaps > 0).sum())
-    return PairedComparison(_bootstrap(gaps), only_first, only_second, _sign_test(only_first, only_second), len(gaps))
+    return PairedComparison(_bootstrap(parts), only_first, only_second, _sign_test(only_first, only_second))
 
 
-def _cluster_means(
-    outcomes: Sequence[bool | float], clusters: Sequence[object] | None
-) -> Float64[np.ndarray, " clusters"]:
-    values = np.asarray(outcomes, float)
-    if clusters is None:
-        return values
-    if len(clusters) != len(values):
-        raise InvalidOption(f"{len(values)} outcomes need as many clusters, got {len(clusters)}")
-    names = list(dict.fromkeys(clusters))
-    numbers = np.array([names.index(cluster) for cluster in clusters])
-    return np.bincount(numbers, weights=values) / np.bincount(numbers)
+def _numbers(names: Sequence[Hashable], count: int) -> Int64[np.ndarray, " count"]:
+    """0, 1, … for the distinct names."""
+    if len(names) != count:
+        raise InvalidOption(f"{count} outcomes need as many clusters and strata, got {len(names)}")
+    order = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return np.array([order[name] for name in names], np.int64)
 
 
 def _sign_test(fewer: int, more: int) -> float:
@@ -107,9 +126,11 @@ def _sign_test(fewer: int, more: int) -> float:
     return min(1.0, 2 * tail)
 
 
-def _bootstrap(gaps: Float64[np.ndarray, " conditions"]) -> Interval:
-    """Percentiles of the mean over conditions drawn with replacement."""
-    generator = np.random.default_rng(0)
-    drawn = generator.integers(0, len(gaps), (_RESAMPLES, len(gaps)))
-    low, high = np.quantile(gaps[drawn].mean(1), [0.025, 0.975])
-    return Interval(float(gaps.mean()), float(low), float(high))
+def _bootstrap(parts: Sequence[np.ndarray]) -> Interval:
+    """Percentiles of the mean of means, over conditions drawn with replacement within each part."""
+    generator, drawn = np.random.default_rng(0), np.zeros(_RESAMPLES)
+    for gaps in parts:
+        values, counts = np.unique(gaps, return_counts=True)
+        drawn += generator.multinomial(len(gaps), counts / len(gaps), _RESAMPLES) @ values / len(gaps)
+    low, high = np.quantile(drawn / len(parts), [0.025, 0.975])
+    return Interval(float(np.mean([gaps.mean() for gaps in parts])), float(low), float(high))

@@ -8,7 +8,7 @@ import numpy as np
 from rich.table import Table
 
 from oat.errors import InvalidOption
-from oat.evaluation.records import EpisodeRecord
+from oat.evaluation.records import EpisodeKey, EpisodeRecord
 from oat.evaluation.statistics import Interval, compare_paired, mean_and_standard_error, success_rate
 from oat.report.tables import make_table
 
@@ -16,16 +16,28 @@ POOLED = "all tasks"
 
 
 @dataclass(frozen=True)
-class Summary:
-    """One method with one decoding on one task, or on all of them."""
+class Spread:
+    """The mean over seeds as papers print it."""
 
-    method: str
-    decoding: str
+    mean: float
+    error: float
+    """The standard error; NaN for one seed."""
+    seeds: int
+    of: str
+    """"training" where policies were trained several times, else "evaluation": groups of one policy's episodes."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One policy on one task, or on all of them, each counting alike."""
+
+    policy: str
     task: str
     episodes: int
+    conditions: int
+    """Initial conditions that the episodes began at."""
     success: Interval
-    over_seeds: tuple[float, float]
-    """Mean and standard error over evaluation seeds."""
+    over_seeds: Spread
     training_seeds: int
     score: float
     """Mean of each episode's best."""
@@ -35,65 +47,106 @@ class Summary:
     """Share of chunks."""
     jerk: float
     inference_ms: float
-    crashed: int
+    data_source: str
+    crashes: tuple[str, ...]
+    """What the simulator died of."""
 
 
-def summarize(records: Iterable[EpisodeRecord]) -> list[Summary]:
-    """Every method, decoding and task; several tasks also together, each counting alike."""
-    groups: dict[tuple[str, str, str], list[EpisodeRecord]] = defaultdict(list)
+def by_policy(records: Iterable[EpisodeRecord]) -> dict[str, list[EpisodeRecord]]:
+    """Records by what tables call a policy: method and decoding, trained with any seed.
+
+    Where several checkpoints of one training seed would go by the same name, their fingerprints tell them apart.
+    """
+    named: dict[str, list[EpisodeRecord]] = defaultdict(list)
     for record in records:
-        groups[record.key.method, record.key.decoding, record.key.task].append(record)
-    check_one_protocol(record for group in groups.values() for record in group)
+        named[f"{record.key.method} {record.key.decoding}"].append(record)
+    policies: dict[str, list[EpisodeRecord]] = {}
+    for name, group in named.items():
+        checkpoints = {record.key.checkpoint for record in group}
+        if len(checkpoints) == len({record.key.training_seed for record in group}):
+            policies[name] = group
+        else:
+            for record in group:
+                policies.setdefault(f"{name} {record.key.checkpoint}", []).append(record)
+    return policies
+
+
+def check_run_alike(keys: Iterable[EpisodeKey]) -> None:
+    """Refuse to put side by side what was not run alike."""
+    ways = sorted({f"protocol {key.protocol} on {key.split} conditions" for key in keys})
+    if len(ways) > 1:
+        raise InvalidOption(f"these records were not made alike: {', '.join(ways)}; keep them in different directories")
+
+
+def summarize(records: Sequence[EpisodeRecord]) -> list[Summary]:
+    """Every policy on every task; several tasks also together."""
+    check_run_alike(record.key for record in records)
     summaries = []
-    for method, decoding in dict.fromkeys(key[:2] for key in groups):
-        tasks = {key[2]: group for key, group in groups.items() if key[:2] == (method, decoding)}
-        summaries += [_summary(method, decoding, task, group) for task, group in tasks.items()]
+    for policy, group in by_policy(records).items():
+        tasks = list(dict.fromkeys(record.key.task for record in group))
+        summaries += [_summary(policy, task, [r for r in group if r.key.task == task]) for task in tasks]
         if len(tasks) > 1:
-            together = [record for group in tasks.values() for record in group]
-            summaries.append(_summary(method, decoding, POOLED, together))
+            summaries.append(_summary(policy, POOLED, group))
     return summaries
 
 
-def check_one_protocol(records: Iterable[EpisodeRecord]) -> None:
-    """Refuse to put side by side what was not run alike."""
-    protocols = {record.key.protocol for record in records}
-    if len(protocols) > 1:
-        raise InvalidOption(f"these records were made under different protocols ({', '.join(sorted(protocols))})")
-
-
-def _summary(method: str, decoding: str, task: str, records: Sequence[EpisodeRecord]) -> Summary:
-    seeds: dict[int, list[float]] = defaultdict(list)
-    for record in records:
-        seeds[record.evaluation_seed].append(record.success)
+def _summary(policy: str, task: str, records: Sequence[EpisodeRecord]) -> Summary:
     chunks = max(1, sum(record.chunks for record in records))
+    tasks, conditions = [r.key.task for r in records], [(r.key.task, r.key.condition) for r in records]
     return Summary(
-        method=method,
-        decoding=decoding,
+        policy=policy,
         task=task,
         episodes=len(records),
-        success=success_rate(
-            [record.success for record in records], [(record.key.task, record.key.condition) for record in records]
-        ),
-        over_seeds=mean_and_standard_error([float(np.mean(group)) for group in seeds.values()]),
+        conditions=len(set(conditions)),
+        success=success_rate([record.success for record in records], conditions, tasks),
+        over_seeds=_spread(records),
         training_seeds=len({record.key.training_seed for record in records}),
-        score=float(np.mean([record.best_score for record in records])),
-        steps=float(np.mean([record.steps for record in records])),
+        score=_mean_over_tasks(tasks, [record.best_score for record in records]),
+        steps=_mean_over_tasks(tasks, [record.steps for record in records]),
         tokens_per_chunk=sum(record.tokens for record in records) / chunks,
         failed_decodes=sum(record.failed_decodes for record in records) / chunks,
-        jerk=float(np.mean([record.jerk for record in records])),
-        inference_ms=float(np.median([record.inference_ms_p50 for record in records])),
-        crashed=sum(record.crashed for record in records),
+        jerk=_mean(record.jerk for record in records),
+        inference_ms=_mean(record.inference_ms_p50 for record in records),
+        data_source=" and ".join(sorted({record.data_source for record in records})),
+        crashes=tuple(record.error.strip().splitlines()[-1] for record in records if record.crashed),
     )
 
 
+def _spread(records: Sequence[EpisodeRecord]) -> Spread:
+    several = len({record.key.training_seed for record in records}) > 1
+    seeds: dict[int, list[EpisodeRecord]] = defaultdict(list)
+    for record in records:
+        seeds[record.key.training_seed if several else record.evaluation_seed].append(record)
+    rates = [_mean_over_tasks([r.key.task for r in group], [r.success for r in group]) for group in seeds.values()]
+    return Spread(*mean_and_standard_error(rates), len(rates), "training" if several else "evaluation")
+
+
+def _mean_over_tasks(tasks: Sequence[str], values: Sequence[float]) -> float:
+    groups: dict[str, list[float]] = defaultdict(list)
+    for task, value in zip(tasks, values, strict=True):
+        groups[task].append(value)
+    return float(np.mean([np.mean(group) for group in groups.values()]))
+
+
+def _mean(values: Iterable[float | None]) -> float:
+    """Of those that there are."""
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else float("nan")
+
+
 def summary_table(summaries: Sequence[Summary]) -> Table:
-    """One row per method, decoding and task; what all share is in the caption."""
+    """One row per policy and task; what all share is in the caption."""
     scored = any(row.score != row.success.estimate for row in summaries)  # the benchmark has a finer measure
-    columns = ("policy", "task", "episodes", "success", "95 %", *("score",) * scored, "steps", "tokens", "jerk", "ms")
-    table = make_table("closed loop", *columns)
+    spread = any(row.over_seeds.seeds > 1 for row in summaries)
+    table = make_table(
+        "closed loop",
+        *("policy", "task", "episodes", "success", "95 %", *("mean ± s.e.",) * spread, *("score",) * scored),
+        *("steps", "tokens", "jerk", "ms"),
+    )
     for row in summaries:
         table.add_row(
-            *(f"{row.method} {row.decoding}", row.task, str(row.episodes), *_percent(row.success)),
+            *(row.policy, row.task, str(row.episodes), *_percent(row.success)),
+            *(_mean_and_error(row.over_seeds),) * spread,
             *(f"{100 * row.score:.1f}",) * scored,
             *(f"{row.steps:.0f}", f"{row.tokens_per_chunk:.3g}", f"{row.jerk:.2g}", f"{row.inference_ms:.1f}"),
         )
@@ -105,44 +158,70 @@ def _percent(interval: Interval) -> tuple[str, str]:
     return f"{100 * interval.estimate:.1f}", f"{100 * interval.low:.0f} … {100 * interval.high:.0f}"
 
 
+def _mean_and_error(spread: Spread) -> str:
+    return "" if spread.seeds == 1 else f"{100 * spread.mean:.1f} ± {100 * spread.error:.1f}"
+
+
 def _remarks(summaries: Sequence[Summary]) -> Iterator[str]:
-    seeds = max(row.training_seeds for row in summaries)
-    yield f"policies from {seeds} training seed{'s' * (seeds > 1)}; tokens and milliseconds are per chunk"
+    for seeds in sorted({row.training_seeds for row in summaries}):
+        policies = dict.fromkeys(row.policy for row in summaries if row.training_seeds == seeds)
+        sources = " and ".join(sorted({row.data_source for row in summaries if row.training_seeds == seeds}))
+        yield f"{', '.join(policies)}: from {_count(seeds, 'training seed')}, {sources} demonstrations"
+    for of, seeds in sorted({(row.over_seeds.of, row.over_seeds.seeds) for row in summaries}):
+        if seeds > 1:
+            yield f"± is the standard error over {_count(seeds, f'{of} seed')}"
+    for episodes, conditions in sorted({(row.episodes, row.conditions) for row in summaries}):
+        if conditions < episodes:
+            yield f"{episodes} episodes from {_count(conditions, 'initial condition')}: repeats are clusters in 95 %"
+    yield "tokens and milliseconds are per chunk"
     for row in summaries:
-        name, (mean, error) = f"{row.method}, {row.decoding}, {row.task}", row.over_seeds
-        if not np.isnan(error):
-            yield f"{name}: {100 * mean:.1f} ± {100 * error:.1f} over evaluation seeds"
+        if row.task == POOLED:
+            continue
+        name = f"{row.policy}, {row.task}"
         if row.failed_decodes:
             yield f"{name}: {row.failed_decodes:.1%} of the chunks did not decode"
-        if row.crashed:
-            yield f"{name}: the simulator died in {row.crashed} episodes"
+        if row.crashes:
+            yield f"{name}: the simulator died in {_count(len(row.crashes), 'episode')} ({row.crashes[-1]})"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def comparison_table(first: Sequence[EpisodeRecord], second: Sequence[EpisodeRecord]) -> Table:
-    """The second against the first, on the episodes that both ran."""
-    check_one_protocol([*first, *second])
-    pairs = _pair(first, second)
-    columns = ("task", "pairs", "first", "second", "gain", "95 %", "only 1st : 2nd", "p", "better")
+    """The second against the first, on the initial conditions that both met."""
+    check_run_alike(record.key for record in (*first, *second))
+    one, two = _by_condition(first), _by_condition(second)
+    shared = [condition for condition in one if condition in two]
+    if not shared:
+        raise InvalidOption("the two sides share no initial conditions, so there is nothing to compare")
+    columns = ("task", "conditions", "first", "second", "gain", "95 %", "only 1st : 2nd", "p", "better")
     table = make_table("second against first, success in %", *columns)
-    tasks = dict.fromkeys(a.key.task for a, _ in pairs)
+    tasks = list(dict.fromkeys(task for task, _ in shared))
     for task in (*tasks, *((POOLED,) if len(tasks) > 1 else ())):
-        chosen = [(a, b) for a, b in pairs if task in (POOLED, a.key.task)]
-        one, two = ([pair[side].success for pair in chosen] for side in (0, 1))
-        found = compare_paired(one, two, [(a.key.task, a.key.condition) for a, _ in chosen])
+        chosen = [condition for condition in shared if task in (POOLED, condition[0])]
+        names = [name for name, _ in chosen]
+        rates = [[side[condition] for condition in chosen] for side in (one, two)]
+        found = compare_paired(rates[0], rates[1], names)
         table.add_row(
-            *(task, str(len(chosen)), f"{100 * np.mean(one):.1f}", f"{100 * np.mean(two):.1f}"),
+            *(task, str(len(chosen)), *(f"{100 * _mean_over_tasks(names, side):.1f}" for side in rates)),
             *_percent(found.difference),
             *(f"{found.only_first} : {found.only_second}", f"{found.p_value:.3g}", found.verdict),
         )
+    table.caption = "\n".join(f"{place}: {_origin(side)}" for place, side in (("first", first), ("second", second)))
     return table
 
 
-def _pair(first: Sequence[EpisodeRecord], second: Sequence[EpisodeRecord]) -> list[tuple[EpisodeRecord, EpisodeRecord]]:
-    sides = [
-        {(record.key.task, record.key.condition, record.key.repeat): record for record in records}
-        for records in (first, second)
-    ]
-    shared = [key for key in sides[0] if key in sides[1]]
-    if not shared:
-        raise InvalidOption("the two sides share no initial conditions, so there is nothing to compare")
-    return [(sides[0][key], sides[1][key]) for key in shared]
+def _by_condition(records: Sequence[EpisodeRecord]) -> dict[tuple[str, int], float]:
+    """The success rate at each initial condition, over repeats and training seeds."""
+    groups: dict[tuple[str, int], list[bool]] = defaultdict(list)
+    for record in records:
+        groups[record.key.task, record.key.condition].append(record.success)
+    return {condition: float(np.mean(group)) for condition, group in groups.items()}
+
+
+def _origin(records: Sequence[EpisodeRecord]) -> str:
+    (policy,) = by_policy(records)
+    seeds = len({record.key.training_seed for record in records})
+    sources = " and ".join(sorted({record.data_source for record in records}))
+    return f"{policy}, from {_count(seeds, 'training seed')}, {sources} demonstrations"

@@ -1,158 +1,120 @@
-"""Processes that own environments and execute whole segments of actions, so that messages are few."""
+"""Who runs episodes: a crew of workers, here as processes of this machine."""
 
 import contextlib
 import multiprocessing
 import multiprocessing.connection
 import os
 import signal
-import traceback
-from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Protocol as Interface
+from typing import TypeVar, runtime_checkable
 
-import numpy as np
-
-from oat.errors import OatError, SimulatorError
+from oat.evaluation.host import Answer, Crash, Host, MakeEnvironment, Message, make_environment
 from oat.evaluation.protocol import Protocol
-from oat.interfaces import Environment
 
-MakeEnvironment = Callable[[Protocol, str], Environment]
-
-
-def make_environment(protocol: Protocol, task: str) -> Environment:
-    from oat.sims import load_simulator
-
-    return load_simulator(protocol.simulator).make(task, protocol.cameras, protocol.image_size)
+_PATIENCE = 1.0  # seconds for idle workers to leave by themselves
 
 
-@dataclass(frozen=True)
-class Reset:
-    """Begin an episode."""
+@runtime_checkable
+class Worker(Interface):
+    """A host somewhere else; every message is answered, one at a time."""
 
-    task: str
-    condition: int
+    def send(self, message: Message) -> None: ...
 
-
-@dataclass(frozen=True)
-class Act:
-    """Execute these actions, or hold still for as many steps if they are None."""
-
-    actions: np.ndarray | None
-    steps: int
+    def receive(self) -> Answer:
+        """The answer, once it is there; a crash if the worker died."""
+        ...
 
 
-@dataclass(frozen=True)
-class Segment:
-    """Where an episode is after a message."""
-
-    history: Mapping[str, np.ndarray]
-    """The last H_o frames of every key; at the start the first one repeated."""
-    executed: np.ndarray
-    """The actions that were executed."""
-    success: bool
-    score: float
-    best_score: float
+AnyWorker = TypeVar("AnyWorker", bound=Worker)
 
 
-class _Host:
-    """One process's environments and its episode."""
+@runtime_checkable
+class Crew(Interface[AnyWorker]):
+    """Workers of one kind."""
+
+    size: int
+
+    def hire(self) -> AnyWorker: ...
+
+    def wait(self, workers: Sequence[AnyWorker]) -> list[AnyWorker]:
+        """Those that have answered, or died; at least one."""
+        ...
+
+    def dismiss(self, workers: Sequence[AnyWorker]) -> None:
+        """End them, whatever they are doing."""
+        ...
+
+
+class LocalWorker:
+    """A process, and the pipe to it."""
 
     def __init__(self, protocol: Protocol, make: MakeEnvironment) -> None:
-        self.protocol, self.make = protocol, make
-        self.environments: dict[str, Environment] = {}
-        self.frames: deque[Mapping[str, np.ndarray]] = deque(maxlen=protocol.obs_horizon)
-
-    def handle(self, message: Reset | Act) -> Segment:
-        return self._reset(message) if isinstance(message, Reset) else self._act(message)
-
-    def _reset(self, message: Reset) -> Segment:
-        if message.task not in self.environments:
-            self.environments[message.task] = self.make(self.protocol, message.task)
-        self.environment = self.environments[message.task]
-        self.score = self.best_score = 0.0
-        first = self.environment.reset(message.condition)
-        self.frames.extend([first] * self.protocol.obs_horizon)
-        return self._segment([], False)
-
-    def _act(self, message: Act) -> Segment:
-        executed: list[np.ndarray] = []
-        success = False
-        while len(executed) < message.steps and not success:
-            action = self.environment.hold() if message.actions is None else message.actions[len(executed)]
-            outcome = self.environment.step(action)
-            executed.append(action)
-            self.frames.append(outcome.observation)
-            success, self.score = outcome.success, outcome.score
-            self.best_score = max(self.best_score, self.score)
-        return self._segment(executed, success)
-
-    def _segment(self, executed: list[np.ndarray], success: bool) -> Segment:
-        history = {key: np.stack([frame[key] for frame in self.frames]) for key in self.frames[0]}
-        return Segment(history, np.array(executed, np.float32), success, self.score, self.best_score)
-
-
-def _serve(connection: Connection, protocol: Protocol, make: MakeEnvironment) -> None:
-    """A worker's life: answer every message with a segment, or with the error that it met."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
-    host = _Host(protocol, make)
-    while True:
-        try:
-            message = connection.recv()
-        except (EOFError, OSError):
-            return
-        try:
-            connection.send(host.handle(message))
-        except OatError as error:
-            connection.send(error)
-        except Exception:
-            connection.send(SimulatorError(traceback.format_exc()))
-
-
-class Worker:
-    """A process with environments, as the parent sees it."""
-
-    def __init__(self, protocol: Protocol, make: MakeEnvironment = make_environment) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, protocol, make), daemon=True)
-        threads = os.environ.get("OMP_NUM_THREADS")
-        os.environ["OMP_NUM_THREADS"] = "1"  # inherited; simulators gain nothing from more
-        try:
-            self._process.start()
-        finally:
-            if threads is None:
-                del os.environ["OMP_NUM_THREADS"]
-            else:
-                os.environ["OMP_NUM_THREADS"] = threads
+        self.process = context.Process(target=_serve, args=(theirs, protocol, make), daemon=True)
+        with _single_threaded():
+            self.process.start()
         theirs.close()
 
-    def send(self, message: Reset | Act) -> None:
+    def send(self, message: Message) -> None:
         """A dead worker does not answer, which `receive` tells."""
         with contextlib.suppress(OSError):
             self.connection.send(message)
 
-    def receive(self) -> Segment | SimulatorError:
-        """The answer; an error if the process died or the simulator failed."""
+    def receive(self) -> Answer:
         try:
-            answer: Any = self.connection.recv()
+            answer: Answer = self.connection.recv()
         except (EOFError, OSError):
-            return SimulatorError(f"the simulator's process died (exit code {self._process.exitcode})")
-        if isinstance(answer, OatError) and not isinstance(answer, SimulatorError):
-            raise answer  # a user's mistake, not a crash
-        assert isinstance(answer, Segment | SimulatorError)
+            self.process.join(_PATIENCE)
+            return Crash(f"the simulator's process died (exit code {self.process.exitcode})")
         return answer
 
-    def close(self) -> None:
-        self.connection.close()
-        self._process.join(timeout=2)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
+
+class LocalCrew:
+    """Processes of this machine."""
+
+    def __init__(self, protocol: Protocol, size: int, make: MakeEnvironment = make_environment) -> None:
+        self.size = size
+        self._protocol, self._make = protocol, make
+
+    def hire(self) -> LocalWorker:
+        return LocalWorker(self._protocol, self._make)
+
+    def wait(self, workers: Sequence[LocalWorker]) -> list[LocalWorker]:
+        ready = multiprocessing.connection.wait([worker.connection for worker in workers])
+        return [worker for worker in workers if worker.connection in ready]
+
+    def dismiss(self, workers: Sequence[LocalWorker]) -> None:
+        for worker in workers:
+            worker.connection.close()  # who waits for a message sees that none will come
+        deadline = time.monotonic() + _PATIENCE
+        for worker in workers:
+            worker.process.join(max(0.0, deadline - time.monotonic()))
+            worker.process.kill()
+            worker.process.join()
 
 
-def wait_for_any(workers: list[Worker]) -> list[Worker]:
-    """Those that have answered, or died; at least one."""
-    ready = multiprocessing.connection.wait([worker.connection for worker in workers])
-    return [worker for worker in workers if worker.connection in ready]
+def _serve(connection: Connection, protocol: Protocol, make: MakeEnvironment) -> None:
+    """A worker's life; it ends when nobody is at the other end of the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    host = Host(protocol, make)
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            connection.send(host.answer(connection.recv()))
+
+
+@contextlib.contextmanager
+def _single_threaded() -> Iterator[None]:
+    """Processes that are started now use one thread for numerics: simulators gain nothing from more."""
+    before = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["OMP_NUM_THREADS"]
+        else:
+            os.environ["OMP_NUM_THREADS"] = before

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from oat.checkpoint import CONFIG_FILE, config_from_json, load_checkpoint
+from oat.checkpoint import CONFIG_FILE, config_from_json, find_checkpoint, load_checkpoint
 from oat.errors import CheckpointError
 from oat.policies.autoregressive import TOKENIZER_FOLDER, AutoregressivePolicy
 from oat.policies.context import ContextConfig
@@ -31,8 +31,7 @@ POLICIES: dict[str, type[Policy]] = {policy.kind: policy for policy in (Autoregr
 
 def load_policy(path: str | Path) -> Policy:
     """A policy of any kind from a checkpoint, or the best one of a run."""
-    path = Path(path).expanduser()
-    folder = path if (path / CONFIG_FILE).exists() or not (path / "best").exists() else path / "best"
+    folder = find_checkpoint(path)
     described, tensors = load_checkpoint(folder, POLICIES)
     try:
         policy = _build(folder, described)

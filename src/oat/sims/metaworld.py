@@ -10,17 +10,18 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float, Float32, UInt8
 
 from oat.data.episodes import IMAGES, STATE
 from oat.errors import unknown_name
 from oat.extras import import_extra
 from oat.interfaces import Demonstration, ExpertConfig, Outcome, Split
-from oat.sims.rendering import CameraRenderer, prepare_graphics
+from oat.sims.rendering import CameraRenderer, prepare_graphics, project
 
 _SUFFIX = "-v3"
 _FRAME = 18  # numbers per frame in the state: the current one, the previous one, then the goal
-ACTION_DIM, STATE_DIM, MAX_STEPS = 4, 39, 500
+_ONLOOKER = "corner4"  # the camera that shows best what the hand does
+ACTION_DIM, STATE_DIM, MAX_STEPS, FPS = 4, 39, 500, 80.0
 
 
 class MetaWorldEnv:
@@ -29,6 +30,8 @@ class MetaWorldEnv:
     MetaWorld ignores `reset(seed)` and draws from numpy's global state; its own generator, seeded before every reset,
     is used here instead.
     """
+
+    fps = FPS
 
     def __init__(self, task: str, cameras: tuple[str, ...] = (), image_size: int = 128) -> None:
         prepare_graphics()
@@ -39,6 +42,7 @@ class MetaWorldEnv:
         self._mujoco = import_extra("mujoco", "metaworld")
         self._cameras = cameras
         self._renderer = CameraRenderer(self._env.model, cameras, image_size) if cameras else None
+        self._onlooker: CameraRenderer | None = None
         self._gripper = 0.0
         self.raw_state: np.ndarray = np.zeros(STATE_DIM)
         """The state in double precision, as the scripted experts expect it."""
@@ -64,11 +68,11 @@ class MetaWorldEnv:
         self._env._prev_obs = current
         return np.asarray(state, np.float64)
 
-    def step(self, action: Float32[np.ndarray, "4"]) -> Outcome:
+    def step(self, action: Float32[np.ndarray, "4"], observe: bool = True) -> Outcome:
         self.raw_state, _, _, _, info = self._env.step(action)
         self._gripper = float(action[-1])
         success = bool(info["success"])
-        return Outcome(self._observe(), success, float(success))
+        return Outcome(self._observe() if observe else {}, success, float(success))
 
     def hold(self) -> Float32[np.ndarray, "4"]:
         """No motion, and the gripper as it was commanded last."""
@@ -80,6 +84,19 @@ class MetaWorldEnv:
             assert self._renderer is not None
             observation[IMAGES + camera] = self._renderer.render(self._env.data, camera)
         return observation
+
+    def render(self, size: int) -> UInt8[np.ndarray, "size size 3"]:
+        if self._onlooker is None or self._onlooker.size != size:
+            self._onlooker = CameraRenderer(self._env.model, (_ONLOOKER,), size)
+        return self._onlooker.render(self._env.data, _ONLOOKER)
+
+    def foresee(self, actions: Float32[np.ndarray, "steps 4"]) -> Float[np.ndarray, "points 2"]:
+        """The hand's path if it follows at once: an action moves its target, which stays within the task's box."""
+        env, (target,) = self._env, self._env.data.mocap_pos
+        path = [target]
+        for move in env.action_scale * np.clip(actions[:, :3], -1, 1):
+            path.append(np.clip(path[-1] + move, env.mocap_low, env.mocap_high))
+        return project(env.model, env.data, _ONLOOKER, env.tcp_center + (np.stack(path) - target))
 
 
 class ScriptedExpert:
@@ -116,7 +133,7 @@ class MetaWorld:
 
     name = "metaworld"
     robot_type = "sawyer"
-    fps = 80.0
+    fps = FPS
     action_names: tuple[str, ...] = ("x", "y", "z", "gripper")
     expert_kind = "scripted"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Float, UInt8
 
 from oat.errors import SimulatorError, unknown_name
 
@@ -80,6 +80,7 @@ class CameraRenderer:
         self.model = model
         self._options = mujoco.MjvOption()
         self._options.geomgroup[list(hidden_groups)] = 0
+        self.size = size
         self._turned = {camera: _is_upside_down(model, available.index(camera)) for camera in cameras}
         try:
             self._renderer = mujoco.Renderer(model, size, size)
@@ -95,6 +96,16 @@ class CameraRenderer:
             self._renderer.scene.flags[flag] = 0
         image = self._renderer.render()
         return image[::-1, ::-1] if self._turned[camera] else image
+
+
+def project(model: Any, data: Any, camera: str, points: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "n 2"]:
+    """Where a camera sees points of the world: x and y as shares of a square picture, (0, 0) at its upper left."""
+    number = model.camera(camera).id
+    axes = data.cam_xmat[number].reshape(3, 3)  # in its columns: right, up, backwards
+    seen = (points - data.cam_xpos[number]) @ axes
+    extent = 2 * np.tan(np.deg2rad(model.cam_fovy[number]) / 2)  # of the picture, at distance 1
+    shares = 0.5 + seen[:, :2] * (1, -1) / (extent * -seen[:, 2:])
+    return 1 - shares if _is_upside_down(model, number) else shares
 
 
 def _is_upside_down(model: Any, camera: int) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from oat.checkpoint import CONFIG_FILE, load_checkpoint
+from oat.checkpoint import find_checkpoint, load_checkpoint
 from oat.data import transforms
 from oat.data.chunks import Batch, WindowConfig, Windows, split_episodes
 from oat.data.episodes import Episodes, open_dataset
@@ -150,8 +150,7 @@ class TokenizerTraining:
 
 def load_tokenizer(path: Path) -> ActionTokenizer:
     """A tokenizer of any kind from a checkpoint, or the best one of a run."""
-    path = path.expanduser()
-    folder = path if (path / CONFIG_FILE).exists() or not (path / "best").exists() else path / "best"
+    folder = find_checkpoint(path)
     described, _ = load_checkpoint(folder, TOKENIZERS)
     return TOKENIZERS[described["kind"]].load(folder)
 

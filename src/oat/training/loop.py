@@ -19,6 +19,7 @@ from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader
 
 from oat.atomic import staged_directory
+from oat.checkpoint import BEST
 from oat.data.chunks import Batch, Source, window_stream
 from oat.data.shuffle import derive_key
 from oat.errors import CheckpointError, DatasetExists, OatError
@@ -190,7 +191,7 @@ class _Run:
         log.write(self.progress.step, {f"validation/{name}": value for name, value in measures.items()})
         if measures["score"] < self.progress.best:
             self.progress.best = measures["score"]
-            with staged_directory(self.out / "best") as folder:
+            with staged_directory(self.out / BEST) as folder:
                 self.task.save(averaged, folder)
         with staged_directory(self.out / "last") as folder:
             self.task.save(averaged, folder)

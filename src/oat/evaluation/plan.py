@@ -1,0 +1,147 @@
+"""Which episodes an evaluation consists of, and whether the policy fits the benchmark at all."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+import oat
+from oat.checkpoint import find_checkpoint, fingerprint
+from oat.data.episodes import IMAGES
+from oat.errors import InvalidOption, unknown_name
+from oat.evaluation.config import EvalConfig
+from oat.evaluation.protocol import Protocol, find_protocol
+from oat.evaluation.records import EpisodeKey
+from oat.evaluation.rollout import Episode
+from oat.interfaces import Simulator
+from oat.policies import AutoregressivePolicy, Decoding, Denoising, Policy, TokenDecoding
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All episodes of an evaluation, task after task, in the order in which they are begun."""
+
+    protocol: Protocol
+    episodes: Sequence[Episode]
+
+
+def plan_evaluation(config: EvalConfig, policy: Policy, simulator: Simulator) -> Plan:
+    """Check that the policy fits before anything is started.
+
+    Every task, decoding and policy meets the same initial conditions, which repeat only where a task has too few.
+    """
+    protocol = find_protocol(config.sim, config.execute, _cameras(policy), _image_size(policy))
+    tasks = config.tasks or _known_tasks(policy, simulator)
+    _check_fit(policy, simulator, protocol, tasks)
+    checkpoint = fingerprint(find_checkpoint(config.policy))
+    versions = f"oat {oat.__version__}, torch {torch.__version__}, {simulator.version}"
+    episodes = []
+    for task in tasks:
+        conditions = simulator.conditions(task, config.split)
+        for decoding in choose_decodings(config, policy):
+            for number in range(config.episodes * config.seeds):
+                repeat, place = divmod(number, len(conditions))
+                key = EpisodeKey(
+                    protocol=protocol.hash,
+                    method=method_name(policy),
+                    training_seed=int(policy.trained_on.get("seed", 0)),
+                    checkpoint=checkpoint,
+                    decoding=decoding_name(decoding),
+                    task=task,
+                    split=config.split,
+                    condition=conditions[place],
+                    repeat=repeat,
+                )
+                episode = Episode(
+                    key=key,
+                    decoding=decoding,
+                    instruction=_instruction(policy, simulator, task),
+                    evaluation_seed=number // config.episodes,
+                    data_source=str(policy.trained_on.get("demonstrator", simulator.expert_kind)),
+                    versions=versions,
+                    film=number < config.videos,
+                )
+                episodes.append(episode)
+    return Plan(protocol, episodes)
+
+
+def method_name(policy: Policy) -> str:
+    """As tables call it."""
+    if not isinstance(policy, AutoregressivePolicy):
+        return "dp"
+    tokenizer = policy.tokenizer
+    unordered = tokenizer.prefix_decodable and tokenizer.config.objective.keep == "full"
+    return tokenizer.kind + "×" * unordered
+
+
+def decoding_name(decoding: Decoding) -> str:
+    """Short and unique."""
+    if isinstance(decoding, Denoising):
+        return f"{decoding.steps} steps"
+    usual, length = TokenDecoding(), f"K={decoding.num_tokens or 'all'}"
+    if decoding.greedy:
+        return f"{length} greedy"
+    temperature = "" if decoding.temperature == usual.temperature else f" T={decoding.temperature:g}"
+    return length + temperature + ("" if decoding.top_k == usual.top_k else f" top-{decoding.top_k or 'all'}")
+
+
+def choose_decodings(config: EvalConfig, policy: Policy) -> list[Decoding]:
+    """What the options ask for, refusing those that mean nothing to this kind of policy."""
+    drawn = TokenDecoding(None, config.temperature, config.top_k or None, config.greedy)
+    if not isinstance(policy, AutoregressivePolicy):
+        if config.num_tokens or drawn != TokenDecoding():
+            raise InvalidOption("a diffusion policy generates no tokens: leave out the options of token sampling")
+        return [Denoising() if config.denoising_steps is None else Denoising(config.denoising_steps)]
+    if config.denoising_steps is not None:
+        raise InvalidOption("a policy that generates tokens does not denoise: leave out --denoising-steps")
+    all_tokens = policy.longest if policy.tokenizer.prefix_decodable else None
+    counts = config.num_tokens or (all_tokens,)
+    decodings: list[Decoding] = [TokenDecoding(k, drawn.temperature, drawn.top_k, drawn.greedy) for k in counts]
+    for decoding in decodings:
+        policy.check_decoding(decoding)
+    return decodings
+
+
+def _cameras(policy: Policy) -> tuple[str, ...]:
+    return tuple(key.removeprefix(IMAGES) for key in policy.context.config.cameras)
+
+
+def _image_size(policy: Policy) -> int | None:
+    """Of the cameras that the policy sees, if it sees any."""
+    sizes = {side for size in policy.context.config.camera_sizes for side in size}
+    if len(sizes) > 1:
+        raise InvalidOption(f"simulators render square images of one size, the policy sees {sorted(sizes)} pixels")
+    return sizes.pop() if sizes else None
+
+
+def _instruction(policy: Policy, simulator: Simulator, task: str) -> str:
+    """The task as the policy knows it: where there is only one, whatever its demonstrations call it."""
+    only = len(simulator.tasks) == len(policy.context.task.tasks) == 1
+    return policy.context.task.tasks[0] if only else task
+
+
+def _known_tasks(policy: Policy, simulator: Simulator) -> tuple[str, ...]:
+    """The benchmark's tasks that the policy was trained on."""
+    trained = policy.context.task.tasks
+    known = tuple(task for task in simulator.tasks if _instruction(policy, simulator, task) in trained)
+    if not known:
+        raise InvalidOption(f"the policy was trained on {', '.join(trained)}, which are no tasks of {simulator.name}")
+    return known
+
+
+def _check_fit(policy: Policy, simulator: Simulator, protocol: Protocol, tasks: Sequence[str]) -> None:
+    for task in tasks:
+        if task not in simulator.tasks:
+            raise unknown_name(f"{simulator.name} task", task, simulator.tasks)
+    policy.context.task.find([_instruction(policy, simulator, task) for task in tasks])
+    space, context = policy.space, policy.context.config
+    if space.action_dim != len(simulator.action_names):
+        taken = len(simulator.action_names)
+        raise InvalidOption(f"the policy gives {space.action_dim}-D actions, {simulator.name} takes {taken}-D")
+    if context.obs_horizon != protocol.obs_horizon:
+        raise InvalidOption(f"the policy sees {context.obs_horizon} frames, the protocol gives {protocol.obs_horizon}")
+    if space.action_horizon < protocol.execute:
+        raise InvalidOption(
+            f"the policy predicts {space.action_horizon} actions, fewer than the {protocol.execute} to execute; "
+            f"--execute {space.action_horizon} would be another protocol"
+        )

@@ -1,0 +1,35 @@
+"""Checkpoints are found where a run keeps them, and told apart by all that is in them."""
+
+from pathlib import Path
+
+import torch
+
+from oat.checkpoint import find_checkpoint, fingerprint, write_checkpoint
+
+
+def write(folder: Path, value: float, config: dict[str, object] | None = None) -> Path:
+    folder.mkdir(parents=True)
+    write_checkpoint(folder, "test", config or {}, {"weight": torch.full((2,), value)})
+    return folder
+
+
+def test_a_run_stands_for_its_best_checkpoint(tmp_path: Path) -> None:
+    best = write(tmp_path / "run" / "best", 1.0)
+    assert find_checkpoint(tmp_path / "run") == best
+    assert find_checkpoint(str(best)) == best
+    assert find_checkpoint(tmp_path / "none") == tmp_path / "none"
+
+
+def test_any_difference_gives_another_fingerprint(tmp_path: Path) -> None:
+    """The configuration and what lies inside, such as a policy's tokenizer, count as much as the weights."""
+    made = [
+        write(tmp_path / "a", 1.0),
+        write(tmp_path / "b", 2.0),
+        write(tmp_path / "c", 1.0, {"layers": 2}),
+    ]
+    for name, value in (("d", 1.0), ("e", 2.0)):
+        made.append(write(tmp_path / name, 1.0))
+        write(tmp_path / name / "tokenizer", value)
+    assert len({fingerprint(folder) for folder in made}) == 5
+    (tmp_path / "a").rename(tmp_path / "moved")
+    assert fingerprint(tmp_path / "moved") == fingerprint(write(tmp_path / "again", 1.0))
