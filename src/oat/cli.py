@@ -64,7 +64,7 @@ def convert(
     cameras: CameraStorage = "image",
     fps: float | None = None,
     exists: WhenExists = "refuse",
-    render: tuple[str, ...] = (),
+    render: tuple[str, ...] | None = None,
     image_size: int = 128,
 ) -> None:
     """Convert a data set in any known format to LeRobotDataset v3.0.
@@ -77,14 +77,14 @@ def convert(
         cameras: image stores lossless PNG; video stores H.264, which is smaller but not exact.
         fps: Control frequency; needed only where the source does not record it (then 10 is assumed).
         exists: What to do when OUT exists.
-        render: Cameras to render anew from the simulator states of a robomimic file, such as agentview
-            robot0_eye_in_hand; the state is then the simulator's, too, and no stored observation is taken over.
+        render: Observe robomimic's demonstrations anew from the simulator states in the file, through cameras such as
+            agentview robot0_eye_in_hand, or through none; stored observations are not taken over.
         image_size: Height and width of rendered images.
     """
     from oat.data.convert import convert_dataset
 
     reobserve = None
-    if render:
+    if render is not None:
         from oat.sims.replay import rerender
 
         reobserve = partial(rerender, path=source, cameras=render, image_size=image_size)

@@ -29,6 +29,8 @@ ROBOMIMIC_TASKS = {"Lift": "lift", "PickPlaceCan": "can", "NutAssemblySquare": "
 ROBOMIMIC_STATE = ("robot0_eef_pos", "robot0_eef_quat", "robot0_gripper_qpos", "object")
 ROBOMIMIC_STATE_DIM = 23
 """These keys, one after the other, are the state; zeros fill it up, because Lift's object has 10 numbers, not 14."""
+_SAME_OBJECT = re.compile(r"1\.[0-4](\.|$)")
+"""Versions of robosuite in which `object` is what it is in the simulator; from 1.5 on, its parts have another order."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,7 @@ def read_hdf5(path: Path) -> Episodes:
     tasks: list[str] = []
     subsets: dict[str, list[int]] = {}
     fps: float | None = None
+    robomimic = True
     for file in files:
         with explain_read_errors(file):
             handle = open_file(file)
@@ -100,6 +103,7 @@ def read_hdf5(path: Path) -> Episodes:
         demos += found
         tasks += [_task(file, attributes)] * len(found)
         fps = fps or _control_frequency(attributes)
+        robomimic &= _is_robomimic(attributes)
     if not demos:
         raise InvalidEpisode(f"{path}: no demonstrations in it (`data/demo_<i>`)")
     lengths = [demo.shapes["actions"][0] for demo in demos]
@@ -108,7 +112,7 @@ def read_hdf5(path: Path) -> Episodes:
         _column(demos, "actions", files),
         lengths,
         tasks,
-        observations=_observations(demos, np.cumsum(lengths) - np.asarray(lengths), files),
+        observations=_observations(demos, np.cumsum(lengths) - np.asarray(lengths), files, robomimic),
         fps=fps,
         subsets={name: np.array(members, np.int64) for name, members in subsets.items()},
         source=f"{path} (HDF5)",
@@ -198,6 +202,13 @@ def _control_frequency(attributes: Mapping[str, Any]) -> float | None:
     return float(frequency) if isinstance(frequency, int | float) and frequency > 0 else None
 
 
+def _is_robomimic(attributes: Mapping[str, Any]) -> bool:
+    env = attributes.get("env_args")
+    if not isinstance(env, dict) or env.get("env_name") not in ROBOMIMIC_TASKS:
+        return False
+    return _SAME_OBJECT.match(str(env.get("env_version", "1.2"))) is not None
+
+
 def _task(file: Path, attributes: Mapping[str, Any]) -> str:
     """LIBERO's instruction, else robomimic's task or its environment's name, else the file's name."""
     problem, env = attributes.get("problem_info"), attributes.get("env_args")
@@ -232,7 +243,7 @@ def _column(demos: list[Demo], key: str, files: list[Path]) -> np.ndarray:
     return load_column(key, shape, lambda: (demo.read(key).reshape(-1, *shape[1:]) for demo in demos), files)
 
 
-def _observations(demos: list[Demo], starts: np.ndarray, files: list[Path]) -> dict[str, Frames]:
+def _observations(demos: list[Demo], starts: np.ndarray, files: list[Path], robomimic: bool) -> dict[str, Frames]:
     first = demos[0]
     keys = [key for key in first.shapes if key != "actions"]
     names = observation_keys({key.removeprefix("obs/"): key in first.images for key in keys})
@@ -245,7 +256,7 @@ def _observations(demos: list[Demo], starts: np.ndarray, files: list[Path]) -> d
         else:
             observations[name] = LazyColumn((frames, *(shape[1:] or (1,))), partial(_column, demos, key, files))
     parts = [f"obs/{key}" for key in ROBOMIMIC_STATE]
-    if set(parts) <= set(keys) and STATE not in observations:
+    if robomimic and set(parts) <= set(keys):
         frames = sum(demo.shapes["actions"][0] for demo in demos)
         observations[STATE] = LazyColumn((frames, ROBOMIMIC_STATE_DIM), partial(_state, demos, parts, files))
     return observations

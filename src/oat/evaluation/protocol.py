@@ -51,6 +51,9 @@ PROTOCOLS: dict[str, Protocol] = {
     "robomimic": Protocol(
         "robomimic", max_steps=400, success="the first step at which robosuite's check of the task holds"
     ),
+    "robocasa": Protocol(
+        "robocasa", max_steps=500, success="the first step at which RoboCasa's check of the task holds"
+    ),
 }
 
 

@@ -30,11 +30,18 @@ def _libero() -> Simulator:
     return Libero()
 
 
+def _robocasa() -> Simulator:
+    from oat.sims.robocasa import RoboCasa
+
+    return RoboCasa()
+
+
 SIMULATORS: dict[str, Callable[[], Simulator]] = {
     "metaworld": _metaworld,
     "robomimic": _robomimic,
     "pusht": _pusht,
     "libero": _libero,
+    "robocasa": _robocasa,
 }
 
 

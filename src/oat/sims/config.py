@@ -11,7 +11,7 @@ from oat.data.episodes import CameraStorage, WhenExists
 from oat.errors import InvalidOption
 from oat.interfaces import ExpertConfig
 
-SimulatorName = Literal["metaworld", "robomimic", "pusht", "libero"]
+SimulatorName = Literal["metaworld", "robomimic", "pusht", "libero", "robocasa"]
 """The benchmarks that `oat.sims.SIMULATORS` holds."""
 
 

@@ -29,12 +29,6 @@ def translate_env_args(env_args: Mapping[str, Any], source: str) -> tuple[str, d
         ) from None
 
 
-def scenes_are_alike(attributes: Mapping[str, Any]) -> bool:
-    """Whether the scenes that a file stores can be loaded; from robosuite 1.5 on their bodies have other names."""
-    version = str(attributes.get("env_args", {}).get("env_version", "1.4"))
-    return tuple(map(int, version.split(".")[:2])) < (1, 5)
-
-
 class _Refused(Exception):
     """The reason."""
 

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from oat.data.episodes import Episodes
-from oat.data.hdf5 import HDF5_SUFFIXES, Demo, list_demos, list_files, read_attributes
+from oat.data.hdf5 import HDF5_SUFFIXES, Demo, list_demos, list_files
 from oat.errors import InvalidOption
-from oat.sims.env_args import scenes_are_alike
 from oat.sims.robomimic import environment_of
 from oat.sims.robosuite import RobosuiteEnv
 
@@ -49,8 +48,7 @@ class Replay:
         if self._observed[0] != number:
             demo = self._demos[number]
             states, env = demo.read_states(), self._environment(demo.file)
-            scene = demo.attribute("model_file") if scenes_are_alike(read_attributes(demo.file)) else None
-            env.reset_to(states[0], scene)
+            env.reset_to(states[0], demo.attribute("model_file"))
             seen = [env.show(state) for state in states]
             self._observed = number, {key: np.stack([frame[key] for frame in seen]) for key in seen[0]}
         return self._observed[1]

@@ -2,13 +2,15 @@
 
 Actions are 7 numbers in [-1, 1], 20 times a second: the hand's motion (of 5 cm), its turn about x, y, z (of 0.5 rad)
 and the gripper (-1 opens, 1 closes). The state has 23 numbers: the hand's position (3) and quaternion (4), the fingers'
-positions (2) and robomimic's `object` (14, the last four of which are zero for Lift).
+positions (2) and robomimic's `object` (14, the last four of which are zero for Lift). All but the last are observed one
+by one, too, under robomimic's names, for policies that see objects through cameras.
 """
 
 import importlib.metadata
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 
@@ -20,30 +22,49 @@ from oat.sims.robomimic_experts import EXPERTS, Manner
 from oat.sims.robosuite import BUILD_OPTIONS, RobosuiteEnv, import_robosuite
 
 ENVIRONMENTS = {task: name for name, task in ROBOMIMIC_TASKS.items()}
+ROBOT_KEYS = tuple(key for key in ROBOMIMIC_STATE if key != "object")
+CUBE = "cube_g0"
 ACTION_DIM, MAX_STEPS = 7, 400
 
 
-def make_environment(
-    name: str, options: Mapping[str, Any], cameras: tuple[str, ...] = (), image_size: int = 128
-) -> RobosuiteEnv:
+class RoboMimicEnv(RobosuiteEnv):
     """An environment of robosuite that observes as robomimic does."""
-    robosuite = import_robosuite()
-    keys = [{"object": "object-state"}.get(key, key) for key in ROBOMIMIC_STATE]
-    return RobosuiteEnv(
-        lambda: robosuite.make(name, **options, **BUILD_OPTIONS),
-        keys,
-        cameras,
-        image_size,
-        state_dim=ROBOMIMIC_STATE_DIM,
-    )
+
+    def __init__(
+        self, name: str, options: Mapping[str, Any], cameras: tuple[str, ...] = (), image_size: int = 128
+    ) -> None:
+        robosuite = import_robosuite()
+        super().__init__(
+            lambda: robosuite.make(name, **options, **BUILD_OPTIONS),
+            (*ROBOT_KEYS, "object-state"),
+            cameras,
+            image_size,
+            state_dim=ROBOMIMIC_STATE_DIM,
+        )
+
+    def _load(self, scene: str) -> None:
+        """Every scene of Lift has a cube of its own size, and nothing else varies; compiling takes a second."""
+        sizes = {geom.get("name"): geom.get("size", "") for geom in ElementTree.fromstring(scene).iter("geom")}
+        if CUBE not in sizes:
+            return
+        size = np.array(sizes[CUBE].split(), np.float64)
+        if not np.allclose(self.env.sim.model._model.geom(CUBE).size, size, atol=1e-6):  # XML has six digits
+            model = ElementTree.fromstring(self.env.model.get_xml())
+            for geom in model.iter("geom"):
+                if geom.get("name") in (CUBE, f"{CUBE}_vis"):
+                    geom.set("size", sizes[CUBE])
+            self.env.reset_from_xml_string(ElementTree.tostring(model, "unicode"))
+
+    def vectors(self, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        return super().vectors(values) | {f"observation.{key}": values[key].astype(np.float32) for key in ROBOT_KEYS}
 
 
-def environment_of(file: Path, cameras: tuple[str, ...] = (), image_size: int = 128) -> RobosuiteEnv:
+def environment_of(file: Path, cameras: tuple[str, ...] = (), image_size: int = 128) -> RoboMimicEnv:
     """The environment in which a robomimic file's demonstrations were given."""
     env_args = read_attributes(file).get("env_args")
     if not isinstance(env_args, dict):
         raise MissingKey(f"{file}: data has no attribute 'env_args' that describes the environment")
-    return make_environment(*translate_env_args(env_args, str(file)), cameras, image_size)
+    return RoboMimicEnv(*translate_env_args(env_args, str(file)), cameras, image_size)
 
 
 class ScriptedExpert:
@@ -91,11 +112,11 @@ class RoboMimic:
         self._check(task)
         return ScriptedExpert(task, config)
 
-    def make(self, task: str, cameras: tuple[str, ...] = (), image_size: int = 128) -> RobosuiteEnv:
+    def make(self, task: str, cameras: tuple[str, ...] = (), image_size: int = 128) -> RoboMimicEnv:
         self._check(task)
         controller = self._robosuite.load_controller_config(default_controller="OSC_POSE")
         options = {"robots": "Panda", "controller_configs": controller, "control_freq": int(self.fps)}
-        return make_environment(ENVIRONMENTS[task], options, cameras, image_size)
+        return RoboMimicEnv(ENVIRONMENTS[task], options, cameras, image_size)
 
     def conditions(self, task: str, split: Split) -> range:
         """Seeds; those of demonstrations are below 2^31."""

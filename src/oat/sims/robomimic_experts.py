@@ -242,10 +242,11 @@ def _thread(hand: Hand, nut: Nut) -> Actions:
     yield from hand.go(over_peg(0.23), CLOSED, 0.03, 0.1)
     while hand.position[2] < nut.position[2] + 0.05:  # it has not slipped out of the hand
         yield from hand.home_in(over_peg(0.135), CLOSED, lambda: nut.fits(facing) and nut.height < 0.15, 80)
-        yield from hand.home_in(lower, CLOSED, lambda: nut.height < 0.075, 25)
+        yield from hand.home_in(lower, CLOSED, lambda: nut.height < 0.03, 40)
         if nut.height < 0.09:
             yield from hand.stay(6, OPEN)
-            yield from hand.rise(OPEN)
+            yield from hand.go(_straight_up(hand, nut.peg[2] + 0.2), OPEN, 0.03)
+            return
 
 
 def _yaw(direction: np.ndarray) -> float:

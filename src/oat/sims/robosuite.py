@@ -11,7 +11,6 @@ stored states is the one that was seen live. A benchmark gives `RobosuiteEnv` a 
 import importlib.util
 import logging
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,28 +37,28 @@ _COLLISION_GROUP = 0  # the geometries that robosuite does not show
 
 
 def import_robosuite(generation: str = "1.4") -> ModuleType:
-    """robosuite without its log file, its messages and its own choice of a graphics library.
-
-    These are settings in `robosuite.macros`, which the package reads while it is imported: they are made first.
-    """
+    """robosuite without its log file, its messages and its own choice of a graphics library."""
     prepare_graphics()
     if "robosuite" not in sys.modules and (package := importlib.util.find_spec("robosuite")):
-        assert package.origin is not None
-        spec = importlib.util.spec_from_file_location("robosuite.macros", Path(package.origin).with_name("macros.py"))
-        assert spec is not None
-        assert spec.loader is not None
-        macros = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(macros)
-        for setting in ("CONSOLE_LOGGING_LEVEL", "FILE_LOGGING_LEVEL", "MUJOCO_GPU_RENDERING"):
-            setattr(macros, setting, None)
-        sys.modules["robosuite.macros"] = macros
-        logging.getLogger("robosuite_logs").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The 'warn' method is deprecated", DeprecationWarning)
-        robosuite = import_extra("robosuite", "robosuite")
+        _settle_macros(Path(str(package.origin)).with_name("macros.py"))
+    robosuite = import_extra("robosuite", "robosuite")
     if not robosuite.__version__.startswith(generation):
         raise SimulatorError(f"this is written for robosuite {generation}, and {robosuite.__version__} is installed")
     return robosuite
+
+
+def _settle_macros(file: Path) -> None:
+    """Make the settings that robosuite reads while it is imported, and spare it the search for a user's own."""
+    logging.getLogger("robosuite_logs").setLevel(logging.ERROR)
+    sys.modules["robosuite.macros_private"] = ModuleType("robosuite.macros_private")
+    spec = importlib.util.spec_from_file_location("robosuite.macros", file)
+    assert spec is not None
+    assert spec.loader is not None
+    macros = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(macros)
+    for setting in ("CONSOLE_LOGGING_LEVEL", "FILE_LOGGING_LEVEL", "MUJOCO_GPU_RENDERING"):
+        setattr(macros, setting, None)
+    sys.modules["robosuite.macros"] = macros
 
 
 @contextmanager
@@ -99,7 +98,6 @@ class RobosuiteEnv:
         self._state_keys, self._state_dim, self._held = tuple(state_keys), state_dim, list(held)
         self._cameras, self._image_size, self._effects = cameras, image_size, effects
         self._renderer: CameraRenderer | None = None
-        self._scene: str | None = None
         self._last_action = np.zeros(self.env.action_dim, np.float32)
         if cameras:
             self._open_renderer()  # a camera that does not exist is told at once
@@ -114,7 +112,7 @@ class RobosuiteEnv:
         return self._begin()
 
     def reset_to(self, state: Float64[np.ndarray, " state"], scene: str | None = None) -> dict[str, np.ndarray]:
-        """Begin at a simulator state as `simulator_state` gives it, if need be in another scene, given as XML."""
+        """Begin at a simulator state as `simulator_state` gives it, in the scene that is stored with it as XML."""
         self.reset(0)
         if scene is not None:
             self._load(scene)
@@ -122,21 +120,18 @@ class RobosuiteEnv:
         return self._begin()
 
     def _load(self, scene: str) -> None:
-        """Compiling takes a second: only if it differs. XML has fewer digits than the scene that it was made from."""
-        scene = self.env.edit_model_xml(scene)
-        if self._scene is None:
-            self._scene = self.env.edit_model_xml(self.env.sim.model.get_xml())
-        if scene != self._scene:
-            self.env.reset_from_xml_string(scene)
-            self._scene = scene
+        """Take over from a stored scene what a benchmark draws when it builds one; nothing, unless it does."""
 
     def _begin(self) -> dict[str, np.ndarray]:
         """Let nothing from before linger: what controllers have cached, the solver's first guess, the last action."""
-        for robot in self.env.robots:
-            robot.controller.update_initial_joints(self.env.sim.data.qpos[robot._ref_joint_pos_indexes])
+        self._restart_controllers()
         self.env.sim.data.qacc_warmstart[:] = 0
         self._last_action[:] = 0
         return self.observe()
+
+    def _restart_controllers(self) -> None:
+        for robot in self.env.robots:
+            robot.controller.update_initial_joints(self.env.sim.data.qpos[robot._ref_joint_pos_indexes])
 
     def show(self, state: Float64[np.ndarray, " state"]) -> dict[str, np.ndarray]:
         """What is observed at a simulator state; for looking at stored states, not for going on from there."""
@@ -155,10 +150,14 @@ class RobosuiteEnv:
     def step(self, action: Float32[np.ndarray, " action_dim"], observe: bool = True) -> Outcome:
         if action.shape != self._last_action.shape or not np.isfinite(action).all():
             raise InvalidActions(f"actions are {len(self._last_action)} finite numbers, got {action.tolist()}")
-        self.env.step(action.astype(np.float64))
+        self.env.step(self._command(action.astype(np.float64)))
         self._last_action[:] = action
         success = bool(self.env._check_success())
         return Outcome(self.observe() if observe else {}, success, float(success))
+
+    def _command(self, action: Float64[np.ndarray, " action_dim"]) -> Float64[np.ndarray, " action_dim"]:
+        """The action in the environment's own order."""
+        return action
 
     def hold(self) -> Float32[np.ndarray, " action_dim"]:
         """No motion, and the gripper as it was commanded last."""
