@@ -53,7 +53,7 @@ class Objective:
 
     @property
     def options(self) -> TokenizerOptions:
-        return TokenizerOptions(keep="uniform", prefixes=self.prefixes, balance=self.balance)
+        return TokenizerOptions(keep="uniform", prefixes=self.prefixes, balance=self.balance, spread=0.0)
 
 
 PLAIN = Objective()

@@ -43,7 +43,7 @@ _SMALL = AutoencoderConfig(
     grid="symmetric",
     width=Width(128, 32),
     decoder=DecoderConfig(layers=2),
-    objective=ObjectiveConfig(prefixes=2, balance=0.25),  # by benchmarks/objectives.py; results/tokenizers.md
+    objective=ObjectiveConfig(prefixes=2, balance=0.25, spread=5e-4),  # why: results/tokenizers.md
 )
 
 PRESETS: dict[str, Preset] = {
@@ -58,7 +58,7 @@ PRESETS: dict[str, Preset] = {
         ),
         TrainConfig(steps=500, batch_size=64, learning_rate=4e-3, validate_every=250),
     ),
-    "cpu": Preset(_SMALL, TrainConfig(steps=5300, batch_size=32, learning_rate=3e-3, optimizer="muon")),
+    "cpu": Preset(_SMALL, TrainConfig(steps=4000, batch_size=32, learning_rate=3e-3, optimizer="muon")),
     "paper": Preset(
         AutoencoderConfig(),
         TrainConfig(
@@ -93,7 +93,8 @@ def make_tokenizer(
     model = _with_options(PRESETS[preset].model, options)
     fields = {name: getattr(model, name) for name in model.__dataclass_fields__}
     if kind == "quest":
-        fields |= {"latent_horizon": space.action_horizon // DOWNSAMPLING, "objective": ObjectiveConfig(keep="full")}
+        fields["latent_horizon"] = space.action_horizon // DOWNSAMPLING
+        fields["objective"] = _without_prefixes(model.objective)
         return TOKENIZERS[kind](space, QueSTConfig(**fields))  # type: ignore[call-arg]
     if kind == "oat":
         config = override(OATConfig(**fields), register_attention=options.register_attention)
@@ -104,9 +105,13 @@ def make_tokenizer(
 
 
 def _with_options(model: AutoencoderConfig, options: TokenizerOptions) -> AutoencoderConfig:
-    objective = override(model.objective, keep=options.keep, prefixes=options.prefixes, balance=options.balance)
-    if options.keep == "full":  # all prefixes of a chunk would be the same
-        objective = replace(objective, prefixes=1, balance=0.0)
+    objective = override(
+        model.objective,
+        keep=options.keep,
+        prefixes=options.prefixes,
+        balance=options.balance,
+        spread=options.spread,
+    )
     return override(
         model,
         latent_horizon=options.latent_horizon,
@@ -117,8 +122,13 @@ def _with_options(model: AutoencoderConfig, options: TokenizerOptions) -> Autoen
         decoder=override(
             model.decoder, kind=options.decoder, layers=options.decoder_layers, causal=options.causal_decoder
         ),
-        objective=objective,
+        objective=_without_prefixes(objective) if objective.keep == "full" else objective,
     )
+
+
+def _without_prefixes(objective: ObjectiveConfig) -> ObjectiveConfig:
+    """The same for whole sequences: several prefixes of a chunk would be equal."""
+    return replace(objective, keep="full", prefixes=1, balance=0.0)
 
 
 @dataclass
