@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from oat.data.episodes import IMAGES, STATE, open_dataset
+from oat.data.hdf5 import list_demos
 from oat.errors import MissingExtra, SimulatorError, UnknownName
 from oat.evaluation.protocol import PROTOCOLS
 from oat.interfaces import Environment, ExpertConfig, Simulator
@@ -23,6 +25,7 @@ from oat.policies.context import describe_context
 from oat.policies.policy import PolicyConfig
 from oat.sims import load_simulator
 from oat.sims.libero import ASSETS_VARIABLE, Libero, LiberoEnv, find_assets, import_libero, read_initial_states
+from oat.sims.replay import Replay
 from oat.tokenizers.tokenizer import ActionSpace
 from tests.test_cli import oat
 
@@ -191,14 +194,18 @@ def test_images_are_those_of_the_published_demonstrations() -> None:
         Libero().make(STOVE, ("agent-view",))
 
 
-def write_demonstrations(path: Path, env: LiberoEnv, task: str, lengths: tuple[int, ...]) -> None:
-    """Random actions, as a file in the published layout."""
+def write_demonstrations(
+    path: Path, env: LiberoEnv, task: str, lengths: tuple[int, ...]
+) -> list[dict[str, np.ndarray]]:
+    """Random actions, as a file in the published layout; what was seen is returned, too."""
+    live = []
     with h5py.File(path, "w") as file:
         data = file.create_group("data")
         data.attrs["problem_info"] = json.dumps({"problem_name": "libero", "language_instruction": task})
         data.attrs["env_args"] = json.dumps({"type": 1, "env_name": "Libero", "env_kwargs": {"control_freq": 20}})
         for number, length in enumerate(lengths):
-            actions, seen, states = random_actions(length), [env.reset(number)], [env.simulator_state]
+            seen: list[Mapping[str, np.ndarray]] = [env.reset(number)]
+            actions, states = random_actions(length), [env.simulator_state]
             for action in actions:
                 seen.append(env.step(action).observation)
                 states.append(env.simulator_state)
@@ -207,9 +214,22 @@ def write_demonstrations(path: Path, env: LiberoEnv, task: str, lengths: tuple[i
                 warnings.simplefilter("ignore", ResourceWarning)  # robosuite does not close the file that it makes
                 demo.attrs["model_file"] = env.env.sim.model.get_xml()
             demo["actions"], demo["states"] = actions.astype(np.float64), np.stack(states[:-1])
+            live.append({key: np.stack([frame[key] for frame in seen[:-1]]) for key in seen[0]})
             for name in PUBLISHED:
                 key = f"observation.{name}" if "rgb" not in name else IMAGES + name.removesuffix("_rgb")
-                demo[f"obs/{name}"] = np.stack([frame[key] for frame in seen[:-1]])
+                demo[f"obs/{name}"] = live[-1][key]
+    return live
+
+
+@needs_assets
+def test_stored_states_show_what_was_seen(tmp_path: Path) -> None:
+    """With the furniture where it stood, which XML tells to six digits: `oat convert --render` adds objects' poses."""
+    live = write_demonstrations(tmp_path / "demo.hdf5", environment(STOVE, *CAMERAS), STOVE, (3, 4))
+    shown = Replay(list_demos(tmp_path / "demo.hdf5"), CAMERAS, 128).observe(1)
+    assert shown.keys() == live[1].keys()
+    for key, values in shown.items():
+        difference = np.abs(values.astype(np.float64) - live[1][key])
+        assert difference.mean() < 0.1 if key.startswith(IMAGES) else difference.max() < 1e-5
 
 
 @needs_assets

@@ -46,6 +46,8 @@ def test_a_file_builds_the_very_environment(tmp_path: Path) -> None:
         {},
         {"robots": "Panda", "horizon": 500, "render_gpu_device_id": 0},
         {"controller_configs": composite(), "lite_physics": False},
+        {"controller_configs": composite(base={"type": "JOINT_VELOCITY"})},
+        {"controller_configs": {"type": "BASIC", "body_parts": {"arms": composite()["body_parts"]}}},
         {"controller_configs": composite(absolute(input_type="delta", input_ref_frame="base"))},
         {"controller_configs": composite(OSC_POSE | {"goal_update_mode": "achieved"}), "base_types": "default"},
     ],
@@ -66,8 +68,12 @@ def test_what_means_the_same_is_translated(changes: dict[str, Any]) -> None:
         ({"controller_configs": OSC_POSE | {"stiffness": 2}}, "OSC_POSE has no option stiffness"),
         ({"controller_configs": OSC_POSE | {"type": "OSC_YAW"}}, "controller 'OSC_YAW' is none of"),
         ({"controller_configs": "BASIC"}, "must describe one controller"),
-        ({"controller_configs": composite(kind="WHOLE_BODY_IK")}, "moves more than one arm"),
-        ({"controller_configs": composite(base={"type": "JOINT_VELOCITY"})}, "of right, base moves more than one arm"),
+        (
+            {"controller_configs": composite(kind="WHOLE_BODY_IK")},
+            "WHOLE_BODY_IK controller of right is not that of one",
+        ),
+        ({"controller_configs": {"type": "BASIC", "body_parts": {"legs": {}}}}, "of legs is not that of one arm"),
+        ({"robots": ["Panda", "Panda"]}, "one Panda, not for"),
         ({"controller_configs": composite(absolute(input_type="absolute"))}, "actions are absolute poses"),
         ({"controller_configs": composite(OSC_POSE | {"control_delta": False})}, "poses in the frame of the world"),
         ({"controller_configs": composite(OSC_POSE | {"input_ref_frame": "hand"})}, "in the frame of the hand"),
@@ -87,7 +93,7 @@ def test_other_environments_are_refused() -> None:
         translate_env_args({**env_args(), "type": 2}, "file")
     with pytest.raises(UnsupportedVersion, match="lacks env_name or env_kwargs"):
         translate_env_args({"env_name": "Lift"}, "file")
-    with pytest.raises(UnknownName, match="Did you mean 'Lift'"):
+    with pytest.raises(UnknownName, match=r"environment of RoboMimic 'Lifts'\. Did you mean 'Lift'"):
         translate_env_args({**env_args(), "env_name": "Lifts"}, "file")
 
 

@@ -31,6 +31,7 @@ ROBOMIMIC_STATE_DIM = 23
 """These keys, one after the other, are the state; zeros fill it up, because Lift's object has 10 numbers, not 14."""
 _SAME_OBJECT = re.compile(r"1\.[0-4](\.|$)")
 """Versions of robosuite in which `object` is what it is in the simulator; from 1.5 on, its parts have another order."""
+_OTHER_OBJECT = " of a later robosuite, from which `oat convert --render` makes observation.state"
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def read_hdf5(path: Path) -> Episodes:
     tasks: list[str] = []
     subsets: dict[str, list[int]] = {}
     fps: float | None = None
-    robomimic = True
+    same_state: set[bool | None] = set()
     for file in files:
         with explain_read_errors(file):
             handle = open_file(file)
@@ -101,9 +102,9 @@ def read_hdf5(path: Path) -> Episodes:
             for name, members in _filter_keys(file, handle, set(numbers)).items():
                 subsets.setdefault(name, []).extend(sorted(numbers[member] for member in members))
         demos += found
-        tasks += [_task(file, attributes)] * len(found)
+        tasks += [task_name(file, attributes)] * len(found)
         fps = fps or _control_frequency(attributes)
-        robomimic &= _is_robomimic(attributes)
+        same_state.add(_has_simulators_state(attributes))
     if not demos:
         raise InvalidEpisode(f"{path}: no demonstrations in it (`data/demo_<i>`)")
     lengths = [demo.shapes["actions"][0] for demo in demos]
@@ -112,10 +113,10 @@ def read_hdf5(path: Path) -> Episodes:
         _column(demos, "actions", files),
         lengths,
         tasks,
-        observations=_observations(demos, np.cumsum(lengths) - np.asarray(lengths), files, robomimic),
+        observations=_observations(demos, np.cumsum(lengths) - np.asarray(lengths), files, same_state == {True}),
         fps=fps,
         subsets={name: np.array(members, np.int64) for name, members in subsets.items()},
-        source=f"{path} (HDF5)",
+        source=f"{path} (HDF5{_OTHER_OBJECT if False in same_state else ''})",
     )
 
 
@@ -202,14 +203,15 @@ def _control_frequency(attributes: Mapping[str, Any]) -> float | None:
     return float(frequency) if isinstance(frequency, int | float) and frequency > 0 else None
 
 
-def _is_robomimic(attributes: Mapping[str, Any]) -> bool:
+def _has_simulators_state(attributes: Mapping[str, Any]) -> bool | None:
+    """Whether robomimic's keys make the simulator's state; None for files of others."""
     env = attributes.get("env_args")
     if not isinstance(env, dict) or env.get("env_name") not in ROBOMIMIC_TASKS:
-        return False
+        return None
     return _SAME_OBJECT.match(str(env.get("env_version", "1.2"))) is not None
 
 
-def _task(file: Path, attributes: Mapping[str, Any]) -> str:
+def task_name(file: Path, attributes: Mapping[str, Any]) -> str:
     """LIBERO's instruction, else robomimic's task or its environment's name, else the file's name."""
     problem, env = attributes.get("problem_info"), attributes.get("env_args")
     instruction = problem.get("language_instruction") if isinstance(problem, dict) else None
@@ -243,7 +245,7 @@ def _column(demos: list[Demo], key: str, files: list[Path]) -> np.ndarray:
     return load_column(key, shape, lambda: (demo.read(key).reshape(-1, *shape[1:]) for demo in demos), files)
 
 
-def _observations(demos: list[Demo], starts: np.ndarray, files: list[Path], robomimic: bool) -> dict[str, Frames]:
+def _observations(demos: list[Demo], starts: np.ndarray, files: list[Path], with_state: bool) -> dict[str, Frames]:
     first = demos[0]
     keys = [key for key in first.shapes if key != "actions"]
     names = observation_keys({key.removeprefix("obs/"): key in first.images for key in keys})
@@ -256,7 +258,7 @@ def _observations(demos: list[Demo], starts: np.ndarray, files: list[Path], robo
         else:
             observations[name] = LazyColumn((frames, *(shape[1:] or (1,))), partial(_column, demos, key, files))
     parts = [f"obs/{key}" for key in ROBOMIMIC_STATE]
-    if robomimic and set(parts) <= set(keys):
+    if with_state and set(parts) <= set(keys):
         frames = sum(demo.shapes["actions"][0] for demo in demos)
         observations[STATE] = LazyColumn((frames, ROBOMIMIC_STATE_DIM), partial(_state, demos, parts, files))
     return observations

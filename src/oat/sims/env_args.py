@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from inspect import signature
 from typing import Any
 
+from oat.data.hdf5 import ROBOMIMIC_TASKS
 from oat.errors import UnsupportedVersion, unknown_name
 from oat.sims.robosuite import BUILD_OPTIONS, import_robosuite
 
@@ -40,9 +41,8 @@ def _translate(env_args: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         raise _Refused("env_args lacks env_name or env_kwargs")
     if env_args.get("type", _ROBOSUITE_TYPE) != _ROBOSUITE_TYPE:
         raise _Refused(f"it is no robosuite environment (type {env_args['type']})")
-    known = robosuite.environments.REGISTERED_ENVS
-    if name not in known:
-        raise unknown_name("robosuite 1.4 environment", name, known)
+    if name not in ROBOMIMIC_TASKS:
+        raise unknown_name("environment of RoboMimic", name, ROBOMIMIC_TASKS)
     options = {key: value for key, value in given.items() if not key.startswith(_WITHOUT_MEANING)}
     if options.pop("lite_physics", None):
         raise _Refused("lite_physics steps the simulation in another way")
@@ -51,7 +51,10 @@ def _translate(env_args: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     for option in ("mount_types", "env_configuration", "seed"):
         if options.get(option) in (None, "default"):
             options.pop(option, None)
-    allowed = {parameter for base in known[name].__mro__ for parameter in signature(base.__init__).parameters}
+    if options.get("robots") not in ("Panda", ["Panda"]):
+        raise _Refused(f"it is for one Panda, not for {options.get('robots')}")
+    bases = robosuite.environments.REGISTERED_ENVS[name].__mro__
+    allowed = {parameter for base in bases for parameter in signature(base.__init__).parameters}
     if unknown := sorted(set(options) - allowed):
         raise _Refused(f"it has no option {', '.join(unknown)}")
     options["controller_configs"] = _controller(robosuite, options.get("controller_configs"))
@@ -79,11 +82,11 @@ def _controller(robosuite: Any, given: Any) -> dict[str, Any]:
 
 
 def _arm(composite: Mapping[str, Any]) -> dict[str, Any]:
-    """The arm's part of a controller for the whole body, as robosuite 1.5 has them."""
-    if composite.get("type") != "BASIC" or set(composite["body_parts"]) != {"right"}:
-        parts = ", ".join(composite["body_parts"])
-        raise _Refused(f"a {composite.get('type')} controller of {parts} moves more than one arm")
-    arm = dict(composite["body_parts"]["right"])
+    """The arm's part of a controller for the whole body, as robosuite 1.5 has them; a Panda has no other parts."""
+    parts = composite["body_parts"].get("arms", composite["body_parts"])
+    if composite.get("type") != "BASIC" or "right" not in parts:
+        raise _Refused(f"a {composite.get('type')} controller of {', '.join(parts)} is not that of one arm")
+    arm = dict(parts["right"])
     if arm.pop("gripper", {"type": "GRIP"}).get("type") != "GRIP":
         raise _Refused("its gripper is not commanded to open or close")
     if arm.pop("goal_update_mode", "achieved") != "achieved":

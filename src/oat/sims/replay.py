@@ -1,7 +1,7 @@
 """Observations anew from the simulator states that demonstrations store: other cameras, other sizes, or any at all.
 
-A robomimic file holds the simulator's state before every action, and the scene of every demonstration. The simulator
-shows there what it would show live, so that a policy trained on these observations meets the same ones.
+robomimic's and LIBERO's files hold the simulator's state before every action, and the scene of every demonstration. The
+simulator shows there what it would show live, so that a policy trained on these observations meets the same ones.
 """
 
 from collections.abc import Mapping
@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from oat.data.episodes import Episodes
-from oat.data.hdf5 import HDF5_SUFFIXES, Demo, list_demos, list_files
+from oat.data.hdf5 import HDF5_SUFFIXES, Demo, list_demos, list_files, read_attributes, task_name
 from oat.errors import InvalidOption
-from oat.sims.robomimic import environment_of
+from oat.sims import robomimic
+from oat.sims.libero import Libero
 from oat.sims.robosuite import RobosuiteEnv
 
 
@@ -22,7 +23,7 @@ def rerender(episodes: Episodes, path: Path, cameras: tuple[str, ...], image_siz
     """The episodes of HDF5 file(s), observed again by the simulator from the states that are stored there."""
     files = [file for file in list_files(path.expanduser()) if file.suffix.lower() in HDF5_SUFFIXES]
     if not files:
-        raise InvalidOption(f"{path} holds no simulator states to render from; robomimic's HDF5 files do")
+        raise InvalidOption(f"{path} holds no simulator states to render from; robomimic's and LIBERO's HDF5 files do")
     replay = Replay([demo for file in files for demo in list_demos(file)], cameras, image_size)
     first = {key: values[:1] for key, values in replay.observe(0).items()}
     frames = len(episodes.actions)
@@ -30,6 +31,14 @@ def rerender(episodes: Episodes, path: Path, cameras: tuple[str, ...], image_siz
         key: ReplayedFrames(replay, key, (frames, *value.shape[1:]), value.dtype) for key, value in first.items()
     }
     return replace(episodes, observations=observations)
+
+
+def environment_of(file: Path, cameras: tuple[str, ...], image_size: int) -> RobosuiteEnv:
+    """The environment in which a file's demonstrations were given."""
+    attributes = read_attributes(file)
+    if "problem_info" in attributes:  # LIBERO's name for what it says about a task
+        return Libero().make(task_name(file, attributes), cameras, image_size)
+    return robomimic.environment_of(file, cameras, image_size)
 
 
 class Replay:
