@@ -10,8 +10,8 @@ from oat.evaluation.protocol import Protocol
 from oat.interfaces import Outcome
 
 DIM = 3
-CRASH_ONCE, CRASH_ALWAYS, FAIL_ALWAYS = 901, 902, 903
-"""Conditions in which the simulator dies the first time, dies always, raises always."""
+FAIL_ALWAYS, CRASH_ONCE, CRASH_ALWAYS = 901, 902, 903
+"""Conditions in which the simulator raises always, dies the first time, dies always (and from there on)."""
 UNBUILDABLE = "unbuildable"
 
 
@@ -28,7 +28,9 @@ class PointEnv:
 
     def step(self, action: np.ndarray, observe: bool = True) -> Outcome:
         marker = self._folder / "crashed"
-        if self.condition == CRASH_ALWAYS or (self.condition == CRASH_ONCE and not marker.exists()):
+        if self.condition in (CRASH_ALWAYS, CRASH_ALWAYS + 10) or (
+            self.condition == CRASH_ONCE and not marker.exists()
+        ):
             marker.touch()
             os._exit(7)
         if self.condition == FAIL_ALWAYS:

@@ -1,6 +1,8 @@
 """Episodes are run once each, as their keys say, whatever happens beside them."""
 
 from collections.abc import Sequence
+from contextlib import closing
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,26 +13,32 @@ import torch
 
 from oat.data.episodes import STATE, Episodes
 from oat.errors import InvalidObservation, SimulatorError
+from oat.evaluation.crew import Crew, Lost, Worker
 from oat.evaluation.host import Act, Crash, Host, Reset, Segment
+from oat.evaluation.local_processes import LocalProcesses, PipeLink
 from oat.evaluation.protocol import Protocol
 from oat.evaluation.records import EpisodeKey, EpisodeRecord
 from oat.evaluation.rollout import Episode, Rollout
-from oat.evaluation.workers import Crew, LocalCrew
 from oat.nn.transformer import Width
-from oat.policies import AutoregressivePolicy, Decoding, TokenDecoding
+from oat.policies import AutoregressivePolicy, Chunk, Decoding, TokenDecoding
 from oat.policies.context import describe_context
-from oat.policies.policy import Chunk, PolicyConfig
+from oat.policies.policy import PolicyConfig
 from tests.evaluation.point import CRASH_ALWAYS, CRASH_ONCE, DIM, FAIL_ALWAYS, UNBUILDABLE, PointEnv, make_point
 from tests.tokenizers.fitted import HORIZON, fitted
 
 PROTOCOL = Protocol("point", max_steps=50, success="after as many steps as the condition says", execute=8)
 
 
-def make_policy(kind: str = "oat") -> AutoregressivePolicy:
+def make_policy() -> AutoregressivePolicy:
+    """An untrained OAT policy whose chunks depend on every token: what training begins with zeros is random."""
     torch.manual_seed(0)
     states = np.random.default_rng(0).normal(size=(40, DIM + 1)).astype(np.float32)
     episodes = Episodes.from_arrays(states[:, :DIM], [40], ["move"], observations={STATE: states})
-    return AutoregressivePolicy(describe_context(episodes, (STATE,)), fitted(kind), PolicyConfig(Width(32, 16), 1))
+    tokenizer = deepcopy(fitted("oat"))
+    for parameter in tokenizer.parameters():
+        if not parameter.any():
+            torch.nn.init.normal_(parameter, std=0.2)
+    return AutoregressivePolicy(describe_context(episodes, (STATE,)), tokenizer, PolicyConfig(Width(32, 16), 1))
 
 
 def plan(
@@ -45,23 +53,19 @@ def plan(
     return [Episode(key, decoding, "move", film=key.condition in film) for key in keys]
 
 
+def open_crew(processes: int = 2, seats: int = 2, protocol: Protocol = PROTOCOL) -> Crew[PipeLink]:
+    return Crew(LocalProcesses(protocol, make_point), processes, seats)
+
+
 def run(
-    folder: Path,
-    conditions: Sequence[int],
-    workers: int = 2,
+    episodes: Sequence[Episode],
     policy: AutoregressivePolicy | None = None,
-    protocol: Protocol = PROTOCOL,
+    crew: Crew[Any] | None = None,
     batch: int = 3,
 ) -> dict[int, EpisodeRecord]:
-    crew = LocalCrew(protocol, workers, make_point)
-    return run_with(crew, policy or make_policy(), plan(folder, conditions), batch)
-
-
-def run_with(
-    crew: Crew[Any], policy: AutoregressivePolicy, episodes: Sequence[Episode], batch: int = 3
-) -> dict[int, EpisodeRecord]:
     records: list[EpisodeRecord] = []
-    Rollout(policy, crew, batch, lambda record, video: records.append(record)).run(episodes)
+    with closing(crew or open_crew()) as workers:
+        Rollout(policy or make_policy(), workers, batch, lambda record, video: records.append(record)).run(episodes)
     assert len(records) == len(episodes)
     return {record.key.condition: record for record in records}
 
@@ -71,7 +75,7 @@ def without_times(records: dict[int, EpisodeRecord]) -> dict[int, EpisodeRecord]
 
 
 def test_episodes_end_with_success_or_the_time_limit(tmp_path: Path) -> None:
-    records = run(tmp_path, [3, 8, 9, 50, 60])
+    records = run(plan(tmp_path, [3, 8, 9, 50, 60]))
     assert {c: (r.success, r.steps, r.chunks) for c, r in records.items()} == {
         3: (True, 3, 1),
         8: (True, 8, 1),
@@ -93,8 +97,8 @@ def test_episodes_end_with_success_or_the_time_limit(tmp_path: Path) -> None:
 def test_the_same_command_twice_gives_the_same_records(tmp_path: Path) -> None:
     """Whatever the order and the number of workers: rows do not depend on each other, and noise belongs to episodes."""
     conditions = [12, 30, 17, 60, 25, 9]
-    first = run(tmp_path, conditions, workers=4)
-    second = run(tmp_path, conditions[::-1], workers=1)
+    first = run(plan(tmp_path, conditions), crew=open_crew(2, 3))
+    second = run(plan(tmp_path, conditions[::-1]), crew=open_crew(1, 1))
     assert without_times(first) == without_times(second)
     assert len({r.jerk for r in first.values()}) == len(conditions)
 
@@ -102,14 +106,14 @@ def test_the_same_command_twice_gives_the_same_records(tmp_path: Path) -> None:
 def test_episodes_that_decode_differently_run_side_by_side(tmp_path: Path) -> None:
     policy, conditions = make_policy(), [20, 21, 22, 23]
     for k in (1, 4):
-        alone = run_with(LocalCrew(PROTOCOL, 2, make_point), policy, plan(tmp_path, conditions, TokenDecoding(k)))
+        alone = run(plan(tmp_path, conditions, TokenDecoding(k)), policy)
         assert all(r.tokens == k * r.chunks for r in alone.values())
         mixed = [
             episode
             for condition in conditions
             for episode in plan(tmp_path, [condition], TokenDecoding(k if condition % 2 else 2))
         ]
-        beside = run_with(LocalCrew(PROTOCOL, 4, make_point), policy, mixed)
+        beside = run(mixed, policy)
         for condition in (21, 23):
             assert without_times(beside)[condition] == without_times(alone)[condition]
 
@@ -123,7 +127,7 @@ def test_sampling_differs_between_tasks_conditions_and_repeats_only() -> None:
 
 
 def test_a_worker_that_dies_is_replaced_and_its_episode_tried_again(tmp_path: Path) -> None:
-    records = run(tmp_path, [5, CRASH_ONCE, 6, CRASH_ALWAYS, FAIL_ALWAYS, 7])
+    records = run(plan(tmp_path, [5, CRASH_ONCE, 6, CRASH_ALWAYS, FAIL_ALWAYS, 7]))
     assert {c for c, r in records.items() if r.crashed} == {CRASH_ALWAYS, FAIL_ALWAYS}
     assert not records[CRASH_ALWAYS].success
     assert "exit code 7" in records[CRASH_ALWAYS].error
@@ -132,10 +136,17 @@ def test_a_worker_that_dies_is_replaced_and_its_episode_tried_again(tmp_path: Pa
     assert all(records[c].success and records[c].steps == c for c in (5, 6, 7))
 
 
+def test_an_episode_is_not_blamed_for_its_neighbours(tmp_path: Path) -> None:
+    """All sit in one process, which dies four times; who was not the cause begins again as often as it takes."""
+    records = run(plan(tmp_path, [60, CRASH_ALWAYS, 61, CRASH_ALWAYS + 10, 62]), crew=open_crew(1, 5))
+    assert {c for c, r in records.items() if r.crashed} == {CRASH_ALWAYS, CRASH_ALWAYS + 10}
+    assert without_times({c: records[c] for c in (60, 61, 62)}) == without_times(run(plan(tmp_path, [60, 61, 62])))
+
+
 def test_what_cannot_be_built_ends_the_run(tmp_path: Path) -> None:
     """Another attempt would meet it again; no episode is to blame."""
     with pytest.raises(SimulatorError, match=r"cannot build .*unbuildable.* \(RuntimeError: a mesh is missing\)"):
-        run(tmp_path / UNBUILDABLE, [5])
+        run(plan(tmp_path / UNBUILDABLE, [5]))
 
 
 def test_what_does_not_decode_holds_still_and_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,34 +158,63 @@ def test_what_does_not_decode_holds_still_and_is_counted(tmp_path: Path, monkeyp
         return Chunk(actions, torch.zeros(rows, dtype=torch.bool), torch.full((rows,), 5))
 
     monkeypatch.setattr(policy, "predict_chunk", nothing)
-    (record,) = run(tmp_path, [60], policy=policy).values()
+    (record,) = run(plan(tmp_path, [60]), policy).values()
     assert (record.failed_decodes, record.chunks, record.steps, record.jerk, record.tokens) == (7, 7, 50, 0.0, 35)
 
 
 def test_a_policy_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidObservation, match=r"observation\.state must be"):
-        run(tmp_path, [5], protocol=replace(PROTOCOL, obs_horizon=3))
+        run(plan(tmp_path, [5]), crew=open_crew(protocol=replace(PROTOCOL, obs_horizon=3)))
 
 
 def test_a_worker_shows_the_last_frames(tmp_path: Path) -> None:
-    crew = LocalCrew(replace(PROTOCOL, execute=4), 1, make_point)
-    worker = crew.hire()
-    worker.send(Reset(str(tmp_path), 30))
-    first = worker.receive()
-    worker.send(Act(np.ones((HORIZON, DIM), np.float32)))
-    then = worker.receive()
-    worker.send(Act(None))
-    last = worker.receive()
-    crew.dismiss([worker])
-    assert isinstance(first, Segment)
-    assert isinstance(then, Segment)
-    assert isinstance(last, Segment)
+    worker, segments = Worker(0, 1), []
+    with closing(open_crew(protocol=replace(PROTOCOL, execute=4))) as crew:
+        for message in (Reset(str(tmp_path), 30), Act(np.ones((HORIZON, DIM), np.float32)), Act(None)):
+            crew.send(worker, message)
+            ((answered, segment),) = crew.wait()
+            assert answered == worker
+            assert isinstance(segment, Segment)
+            segments.append(segment)
+    first, then, last = segments
     assert first.history[STATE][:, -1].tolist() == [0, 0]
     assert then.history[STATE][:, -1].tolist() == [3, 4]
     assert last.history[STATE][:, -1].tolist() == [7, 8]
     assert then.executed.shape == (4, DIM)
     np.testing.assert_array_equal(last.executed, np.zeros((4, DIM)))
     np.testing.assert_array_equal(then.history[STATE][1, :DIM], last.history[STATE][1, :DIM])
+
+
+def test_a_process_that_dies_blames_the_message_it_was_busy_with(tmp_path: Path) -> None:
+    """The worker before it has its answer, those after it are lost; then the process is there again."""
+    chunk = np.zeros((HORIZON, DIM), np.float32)
+    with closing(open_crew(1, 3)) as crew:
+        assert crew.is_idle(0)
+        for worker, condition in zip(crew.workers, (30, CRASH_ALWAYS, 31), strict=True):
+            crew.send(worker, Reset(str(tmp_path), condition))
+        assert not crew.is_idle(0)
+        assert all(isinstance(answer, Segment) for _, answer in _wait_for(crew, 3))
+        for worker in crew.workers:
+            crew.send(worker, Act(chunk))
+        answers = [answer for _, answer in _wait_for(crew, 3)]
+        assert [type(answer) for answer in answers] == [Segment, Crash, Lost]
+        crew.send(crew.workers[1], Reset(str(tmp_path), 30))
+        assert isinstance(crew.wait()[0][1], Segment)
+
+
+def _wait_for(crew: Crew[PipeLink], count: int) -> list[tuple[Worker, object]]:
+    answers: list[tuple[Worker, object]] = []
+    while len(answers) < count:
+        answers.extend(crew.wait())
+    return answers
+
+
+def test_only_processes_that_are_needed_are_started(tmp_path: Path) -> None:
+    """And an environment is built only where a process would else be idle."""
+    crew = open_crew(processes=3, seats=4)
+    run(plan(tmp_path, [5, 6]), crew=crew)
+    assert len(crew._links) == 2
+    assert len(crew.workers) == 12
 
 
 @pytest.mark.parametrize(("execute", "expected"), [(8, [7, 8, 15, 16, 17, 18]), (1, list(range(1, 19)))])

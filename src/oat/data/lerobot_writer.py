@@ -329,6 +329,12 @@ def read_provenance(root: Path) -> list[dict[str, Any]]:
     return json.loads(file.read_text()) if file.exists() else []
 
 
+def read_demonstrator(root: Path) -> str:
+    """Who demonstrated, such as scripted, as far as that was recorded."""
+    kinds = {str(entry.get("expert", "unknown")) for entry in read_provenance(root.expanduser())}
+    return " and ".join(sorted(kinds)) or "unknown"
+
+
 def copy_episode(writer: LeRobotWriter, episodes: Episodes, number: int) -> None:
     """Copy one episode of an open set into the writer."""
     frames = episodes.frames(number)

@@ -43,8 +43,8 @@ class EvalConfig:
     videos: int = 0
     """Film this many episodes of every task and decoding, the first ones, into OUT/videos."""
     workers: int | None = None
-    """Simulator processes; by default two for each core of this machine, or of the Ray cluster."""
-    batch: int = 4
+    """Simulator processes; by default one for each core of this machine, or of the Ray cluster."""
+    batch: int = 16
     """Chunks that the policy computes together; equal values give equal records, whatever the number of workers."""
     backend: Literal["local", "ray"] = "local"
     """Where simulators run: in processes of this machine, or on a Ray cluster; the policy runs here."""

@@ -1,9 +1,10 @@
 """Behind `oat eval` and `oat compare`: run the episodes that are missing, show the tables."""
 
+import math
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,19 +14,21 @@ from rich.console import Console
 
 from oat.atomic import exclusive, explain_write_errors, staged_file
 from oat.errors import InvalidOption, SimulatorError, unknown_name
+from oat.evaluation import ray_actors
 from oat.evaluation.config import EvalConfig
+from oat.evaluation.crew import Crew, Transport
+from oat.evaluation.local_processes import LocalProcesses
 from oat.evaluation.plan import Plan, plan_evaluation
 from oat.evaluation.protocol import Protocol
+from oat.evaluation.ray_actors import RayActors
 from oat.evaluation.records import EpisodeKey, EpisodeRecord, RecordLog, read_records
 from oat.evaluation.rollout import Episode, Rollout
 from oat.evaluation.tables import by_policy, check_run_alike, comparison_table, summarize, summary_table
-from oat.evaluation.workers import Crew, LocalCrew
 from oat.policies import Policy, load_policy
 from oat.progress import Progress, progress_bar
 from oat.sims import load_simulator
 
 RECORDS_FILE, VIDEOS_FOLDER = "records.jsonl", "videos"
-_WORKERS_PER_CORE = 2  # while one waits for the policy, the other steps
 
 
 def evaluate_policy(config: EvalConfig) -> None:
@@ -70,13 +73,16 @@ def _run(config: EvalConfig, policy: Policy, plan: Plan, ledger: "Ledger") -> No
 
 @contextmanager
 def _open_crew(config: EvalConfig, protocol: Protocol) -> Iterator[Crew[Any]]:
-    if config.backend == "ray":
-        from oat.evaluation.ray_workers import open_ray_crew
-
-        with open_ray_crew(protocol, config.address, config.workers, _WORKERS_PER_CORE) as crew:
-            yield crew
-    else:
-        yield LocalCrew(protocol, config.workers or _WORKERS_PER_CORE * (os.cpu_count() or 1))
+    with ExitStack() as stack:
+        transport: Transport[Any]
+        if config.backend == "ray":
+            ray = stack.enter_context(ray_actors.connect(config.address))
+            processes, transport = ray_actors.count_processes(ray, config.workers), RayActors(ray, protocol)
+        else:
+            processes, transport = config.workers or os.cpu_count() or 1, LocalProcesses(protocol)
+        crew: Crew[Any] = Crew(transport, processes, seats=max(2, math.ceil(2 * config.batch / processes)))
+        stack.callback(crew.close)
+        yield crew
 
 
 class Ledger:

@@ -1,6 +1,6 @@
-"""What a worker does, wherever it runs: it owns an environment and executes whole segments of actions.
+"""What runs where the simulators are: hosts own an environment each and execute whole segments of actions.
 
-Messages are few: a worker is told a chunk of actions, and tells what it saw when they are executed.
+Messages are few: a host is told a chunk of actions, and tells what it saw when they are executed.
 """
 
 import traceback
@@ -59,7 +59,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Crash:
-    """The simulator failed; nothing is known of where it is."""
+    """The simulator failed, and is built anew for the next episode."""
 
     reason: str
 
@@ -70,7 +70,7 @@ Answer = Segment | Crash | OatError
 
 
 class Host:
-    """One worker's environment and its episode."""
+    """An environment and its episode."""
 
     def __init__(self, protocol: Protocol, make: MakeEnvironment) -> None:
         self.protocol, self.make = protocol, make
@@ -86,6 +86,7 @@ class Host:
         except OatError as error:
             return error
         except Exception:
+            self.environments.clear()
             return Crash(traceback.format_exc())
 
     def _reset(self, message: Reset) -> Segment:
@@ -143,3 +144,16 @@ class Host:
             video = self.film.develop()
         taken = np.array(executed, np.float32)
         return Segment(history, taken, success, self.score, self.best_score, ended, video)
+
+
+class Station:
+    """The hosts of one process, by the seats that they sit at; it serves one at a time."""
+
+    def __init__(self, protocol: Protocol, make: MakeEnvironment) -> None:
+        self._protocol, self._make = protocol, make
+        self._hosts: dict[int, Host] = {}
+
+    def answer(self, seat: int, message: Message) -> Answer:
+        if seat not in self._hosts:
+            self._hosts[seat] = Host(self._protocol, self._make)
+        return self._hosts[seat].answer(message)

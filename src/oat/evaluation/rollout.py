@@ -5,15 +5,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Generic
+from typing import Any
 
 import numpy as np
+import torch
 
 from oat.data.shuffle import derive_key
 from oat.errors import OatError
+from oat.evaluation.crew import Crew, Lost, Worker
 from oat.evaluation.host import Act, Answer, Crash, Reset, Segment
 from oat.evaluation.records import EpisodeKey, EpisodeRecord
-from oat.evaluation.workers import AnyWorker, Crew
 from oat.interfaces import Observation
 from oat.policies.decoding import Decoding, Noise
 from oat.policies.policy import Policy
@@ -83,73 +84,69 @@ class _Running:
         )
 
 
-class Rollout(Generic[AnyWorker]):
+class Rollout:
     """Episodes, and a crew that runs them.
 
     The policy always computes `batch` rows, so that an episode's actions do not depend on which others happen to run
     beside it, nor on the number of workers.
     """
 
-    def __init__(self, policy: Policy, crew: Crew[AnyWorker], batch: int, finish: Finish) -> None:
+    def __init__(self, policy: Policy, crew: Crew[Any], batch: int, finish: Finish) -> None:
         self._policy, self._crew, self._batch, self._finish = policy, crew, batch, finish
         self._waiting: deque[_Running] = deque()
-        self._running: dict[AnyWorker, _Running] = {}
-        self._workers: list[AnyWorker] = []
+        self._running: dict[Worker, _Running] = {}
 
     def run(self, episodes: Iterable[Episode]) -> None:
         """Run them all, in about this order."""
         self._waiting.extend(map(_Running, episodes))
-        try:
-            for _ in range(min(self._crew.size, len(self._waiting))):
-                self._workers.append(self._crew.hire())
-                self._begin(self._workers[-1])
-            while self._running:
-                ready = self._crew.wait(list(self._running))
-                self._think([worker for worker in ready if self._hear(worker, worker.receive())])
-        finally:
-            self._crew.dismiss(self._workers)
+        self._engage()
+        while self._running:
+            thinking = [worker for worker, answer in self._crew.wait() if self._hear(worker, answer)]
+            self._engage()
+            self._think(thinking)
 
-    def _begin(self, worker: AnyWorker) -> None:
+    def _engage(self) -> None:
+        """Begin one more episode in every process that has nothing to do, while others wait for the policy."""
+        for worker in self._crew.workers:
+            if worker not in self._running and self._crew.is_idle(worker.process):
+                self._begin(worker)
+
+    def _begin(self, worker: Worker) -> None:
         """Give a worker the next episode, if there is one."""
         if self._waiting:
             state = self._running[worker] = self._waiting.popleft()
             key = state.episode.key
-            worker.send(Reset(key.task, key.condition, state.episode.film))
+            self._crew.send(worker, Reset(key.task, key.condition, state.episode.film))
 
-    def _hear(self, worker: AnyWorker, answer: Answer) -> bool:
+    def _hear(self, worker: Worker, answer: Answer | Lost) -> bool:
         """Take a worker's answer; whether it now waits for a chunk."""
         if isinstance(answer, OatError):
             raise answer
-        state = self._running[worker]
-        if isinstance(answer, Crash):
-            del self._running[worker]
-            if state.attempt == 0:
-                self._waiting.appendleft(_Running(state.episode, attempt=1))
-            else:
-                self._finish(state.record(answer), None)
-            self._begin(self._replace(worker))
-            return False
-        state.advance(answer)
-        if answer.ended:
-            del self._running[worker]
+        if isinstance(answer, Segment) and not answer.ended:
+            self._running[worker].advance(answer)
+            return True
+        state = self._running.pop(worker)
+        if isinstance(answer, Segment):
+            state.advance(answer)
             self._finish(state.record(), answer.video)
-            self._begin(worker)
-        return not answer.ended
+        elif isinstance(answer, Lost):
+            self._waiting.appendleft(_Running(state.episode, state.attempt))
+        elif state.attempt == 0:
+            self._waiting.appendleft(_Running(state.episode, attempt=1))
+        else:
+            self._finish(state.record(answer), None)
+        self._begin(worker)
+        return False
 
-    def _replace(self, worker: AnyWorker) -> AnyWorker:
-        self._crew.dismiss([worker])
-        replacement = self._crew.hire()
-        self._workers[self._workers.index(worker)] = replacement
-        return replacement
-
-    def _think(self, workers: Sequence[AnyWorker]) -> None:
+    def _think(self, workers: Sequence[Worker]) -> None:
         """Predict a chunk for every episode that waits, and let the workers go on."""
         for decoding, alike in groupby(workers, lambda worker: self._running[worker].episode.decoding):
             group = list(alike)
             for first in range(0, len(group), self._batch):
                 self._predict(decoding, group[first : first + self._batch])
 
-    def _predict(self, decoding: Decoding, workers: Sequence[AnyWorker]) -> None:
+    @torch.inference_mode()
+    def _predict(self, decoding: Decoding, workers: Sequence[Worker]) -> None:
         states = [self._running[worker] for worker in workers]
         begin = time.perf_counter()
         histories = [state.now.history for state in states if state.now is not None]
@@ -160,7 +157,7 @@ class Rollout(Generic[AnyWorker]):
         actions, valid, tokens = chunk.actions.cpu().numpy(), chunk.valid.tolist(), chunk.steps.tolist()
         seconds = time.perf_counter() - begin
         for row, (worker, state) in enumerate(zip(workers, states, strict=True)):
-            worker.send(Act(actions[row] if valid[row] else None))
+            self._crew.send(worker, Act(actions[row] if valid[row] else None))
             state.chunks += 1
             state.tokens += tokens[row]
             state.failed += not valid[row]

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from oat.data import transforms
 from oat.data.chunks import Batch, WindowConfig, Windows, split_episodes
 from oat.data.episodes import Episodes, open_dataset
+from oat.data.lerobot_writer import read_demonstrator
 from oat.data.normalize import Normalizer, action_statistics
 from oat.data.shuffle import Permutation, derive_key
 from oat.errors import InvalidOption
@@ -228,6 +229,7 @@ def train_policy(config: TrainPolicyConfig) -> None:
         task = DiffusionTraining(*common, policy)
     policy.context.fit(windows.episodes)
     policy.trained_on = {"data": str(config.data), "validation": config.validation, "seed": config.seed}
+    policy.trained_on["demonstrator"] = config.demonstrator or read_demonstrator(config.data)
     train(task, windows, config.recipe.apply(replace(preset.training, seed=config.seed)), config.out, config.resume)
 
 

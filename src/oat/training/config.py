@@ -199,6 +199,8 @@ class TrainPolicyConfig:
     """The backbone's learning rate as a share of the policy's; the paper has 1e-5 beside 5e-5."""
     text_encoder: str | None = None
     """A Hugging Face text encoder by name or directory; by default each task string has a learned embedding."""
+    demonstrator: Literal["human", "scripted"] | None = None
+    """Who demonstrated, if the data set does not say; evaluations record it."""
     validation: float = 0.1
     """Share of episodes held out."""
     seed: int = 0

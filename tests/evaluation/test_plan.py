@@ -1,0 +1,148 @@
+"""Which episodes are run is decided, and what does not fit refused, before anything is started."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oat.checkpoint import fingerprint
+from oat.errors import InvalidOption, OatError, UnknownName
+from oat.evaluation.config import EvalConfig
+from oat.evaluation.plan import Plan, plan_evaluation
+from oat.interfaces import Split
+from oat.policies import Denoising, TokenDecoding, load_policy
+from oat.sims.metaworld import MetaWorld
+from tests.evaluation.untrained import TASKS, save_policy
+
+
+class FewStates(MetaWorld):
+    """A benchmark with three initial conditions for reporting."""
+
+    def conditions(self, task: str, split: Split) -> range:
+        return range(10, 13) if split == "reporting" else range(5)
+
+
+def plan(path: Path, simulator: MetaWorld | None = None, **options: Any) -> Plan:
+    config = EvalConfig(path, sim="metaworld", out=Path("out"), **{"episodes": 4, "seeds": 2, **options})
+    return plan_evaluation(config, load_policy(path), simulator or MetaWorld())
+
+
+@pytest.fixture(scope="module")
+def oat(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_policy(tmp_path_factory.mktemp("oat") / "policy", "oat")
+
+
+@pytest.fixture(scope="module")
+def diffusion(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_policy(tmp_path_factory.mktemp("diffusion") / "policy", "diffusion")
+
+
+def test_every_decoding_meets_the_same_conditions(oat: Path) -> None:
+    episodes = plan(oat, num_tokens=(1, 8), videos=2).episodes
+    assert len(episodes) == 2 * 2 * 8
+    assert len({episode.key for episode in episodes}) == len(episodes)
+    met = {
+        (task, decoding): [e.key.condition for e in episodes if (e.key.task, e.key.decoding) == (task, decoding)]
+        for task in TASKS
+        for decoding in ("K=1", "K=8")
+    }
+    first = next(iter(met.values()))
+    assert len(set(first)) == 8
+    assert all(conditions == first for conditions in met.values())
+    assert [e.evaluation_seed for e in episodes[:8]] == [0] * 4 + [1] * 4
+    assert [e.film for e in episodes[:8]] == [True, True] + [False] * 6
+    assert list(dict.fromkeys(e.key.task for e in episodes)) == sorted(TASKS)  # task after task, as environments are
+    assert {e.key.checkpoint for e in episodes} == {fingerprint(oat)}
+    assert {e.decoding for e in episodes} == {TokenDecoding(1), TokenDecoding(8)}
+
+
+def test_selection_and_reporting_share_no_conditions(oat: Path) -> None:
+    reported, selected = ({e.key.condition for e in plan(oat, split=s).episodes} for s in ("reporting", "selection"))
+    assert len(reported) == len(selected) == 8
+    assert not reported & selected
+
+
+def test_conditions_repeat_where_there_are_too_few(oat: Path) -> None:
+    episodes = plan(oat, FewStates(), tasks=("reach",)).episodes
+    assert [(e.key.condition, e.key.repeat) for e in episodes] == [
+        *((condition, repeat) for repeat in (0, 1) for condition in (10, 11, 12)),
+        *((condition, 2) for condition in (10, 11)),
+    ]
+    assert len({e.seed for e in episodes}) == 8
+
+
+def test_one_way_of_decoding_has_one_name(oat: Path, diffusion: Path) -> None:
+    """All of OAT's tokens are K = 8, asked for or not."""
+    (every,) = {e.key.decoding for e in plan(oat).episodes}
+    assert every == "K=8"
+    names = [
+        {e.key.decoding for e in plan(oat, **options).episodes}
+        for options in ({"greedy": True}, {"temperature": 0.5}, {"top_k": 0}, {"num_tokens": (2,), "top_k": 3})
+    ]
+    assert names == [{"K=8 greedy"}, {"K=8 T=0.5"}, {"K=8 top-all"}, {"K=2 top-3"}]
+    assert {(e.key.method, e.decoding) for e in plan(diffusion).episodes} == {("dp", Denoising(10))}
+    assert {e.key.decoding for e in plan(diffusion, denoising_steps=2).episodes} == {"2 steps"}
+
+
+def test_who_demonstrated_is_recorded(oat: Path, tmp_path: Path) -> None:
+    assert {e.data_source for e in plan(oat).episodes} == {"scripted"}  # an old checkpoint: as the benchmark's expert
+    policy = load_policy(oat)
+    policy.trained_on = {"demonstrator": "human", "seed": 3}
+    policy.save(tmp_path / "policy")
+    (found,) = {(e.data_source, e.key.training_seed) for e in plan(tmp_path / "policy").episodes}
+    assert found == ("human", 3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "error", "message"),
+    [
+        ("oat", {"tasks": ("raech",)}, UnknownName, "Did you mean 'reach'"),
+        ("oat", {"tasks": ("button-press",)}, UnknownName, "unknown task 'button-press'.*drawer-close, reach"),
+        ("oat", {"tasks": ("reach", "reach")}, InvalidOption, "tasks must be distinct"),
+        ("oat", {"num_tokens": (4, 4)}, InvalidOption, "num_tokens must be distinct"),
+        ("oat", {"num_tokens": (9,)}, InvalidOption, "1…8, got 9"),
+        ("oat", {"num_tokens": (0,)}, InvalidOption, "at least 1"),
+        ("oat", {"execute": 17}, InvalidOption, "predicts 16 actions, fewer than the 17"),
+        ("oat", {"execute": 0}, InvalidOption, "at least 1"),
+        ("oat", {"temperature": 0.0}, InvalidOption, "use greedy"),
+        ("oat", {"denoising_steps": 3}, InvalidOption, "leave out --denoising-steps"),
+        ("oat", {"address": "here:1"}, InvalidOption, "--backend ray"),
+        ("oat", {"episodes": 0}, InvalidOption, "episodes must be at least 1"),
+        ("oat", {"seeds": 0}, InvalidOption, "seeds must be at least 1"),
+        ("oat", {"workers": 0}, InvalidOption, "workers must be at least 1"),
+        ("oat", {"batch": 0}, InvalidOption, "batch must be at least 1"),
+        ("oat", {"videos": -1}, InvalidOption, "videos must be at least 0"),
+        ("bin", {"num_tokens": (4,)}, InvalidOption, "no prefixes"),
+        ("diffusion", {"num_tokens": (4,)}, InvalidOption, "generates no tokens"),
+        ("diffusion", {"greedy": True}, InvalidOption, "generates no tokens"),
+        ("diffusion", {"denoising_steps": 0}, InvalidOption, "at least one"),
+    ],
+)
+def test_mistakes_are_told(
+    kind: str, options: dict[str, Any], error: type[OatError], message: str, oat: Path, diffusion: Path, tmp_path: Path
+) -> None:
+    known = {"oat": oat, "diffusion": diffusion}
+    with pytest.raises(error, match=message):
+        plan(known.get(kind) or save_policy(tmp_path / "policy", kind), **options)
+
+
+def test_a_policy_for_another_robot_is_refused(tmp_path: Path) -> None:
+    arms = save_policy(tmp_path / "arms", action_dim=7)
+    with pytest.raises(InvalidOption, match="7-D actions, metaworld takes 4-D"):
+        plan(arms)
+    forgetful = save_policy(tmp_path / "forgetful", obs_horizon=1)
+    with pytest.raises(InvalidOption, match="sees 1 frames, the protocol gives 2"):
+        plan(forgetful)
+
+
+def test_cameras_and_their_size_are_the_policys(oat: Path) -> None:
+    policy = load_policy(oat)
+    context = policy.context.config
+    policy.context.config = replace(context, cameras=("observation.images.corner2",), camera_sizes=((64, 64),))
+    config = EvalConfig(oat, sim="metaworld", out=Path("out"))
+    protocol = plan_evaluation(config, policy, MetaWorld()).protocol
+    assert (protocol.cameras, protocol.image_size) == (("corner2",), 64)
+    policy.context.config = replace(policy.context.config, camera_sizes=((64, 48),))
+    with pytest.raises(InvalidOption, match="square images"):
+        plan_evaluation(config, policy, MetaWorld())

@@ -1,0 +1,47 @@
+"""Policies for two MetaWorld tasks that have learned nothing."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from oat.data.chunks import WindowConfig, Windows
+from oat.data.episodes import STATE, Episodes
+from oat.data.normalize import Normalizer, action_statistics
+from oat.nn.transformer import Width
+from oat.policies import AutoregressivePolicy, DiffusionPolicy, Policy
+from oat.policies.context import describe_context
+from oat.policies.policy import PolicyConfig
+from oat.tokenizers.fitting import make_tokenizer
+from oat.tokenizers.tokenizer import ActionSpace
+
+TASKS = ("reach", "drawer-close")
+
+
+def save_policy(
+    path: Path,
+    kind: str = "diffusion",
+    state_dim: int = 39,
+    action_dim: int = 4,
+    horizon: int = 16,
+    obs_horizon: int = 2,
+) -> Path:
+    """A policy with random weights."""
+    torch.manual_seed(0)
+    generator = np.random.default_rng(0)
+    actions = generator.uniform(-1, 1, (60, action_dim)).astype(np.float32)
+    states = generator.normal(size=(60, state_dim)).astype(np.float32)
+    episodes = Episodes.from_arrays(actions, [30, 30], TASKS, observations={STATE: states})
+    space, context = ActionSpace(horizon, action_dim), describe_context(episodes, (STATE,), obs_horizon)
+    normalizer = Normalizer.from_statistics(action_statistics(Windows(episodes, WindowConfig(horizon, 1))))
+    config = PolicyConfig(Width(32, 16), 1)
+    policy: Policy
+    if kind == "diffusion":
+        policy = DiffusionPolicy(context, space, config)
+        policy.normalizer = normalizer
+    else:
+        tokenizer = make_tokenizer(kind, space, "tiny")
+        tokenizer.normalizer = normalizer
+        policy = AutoregressivePolicy(context, tokenizer, config)
+    policy.save(path)
+    return path
