@@ -82,7 +82,7 @@ def test_the_command_trains_a_policy_that_can_be_used(data: Path, tmp_path: Path
     _oat("train", "--data", data, "--tokenizer", _fit(data, "oat"), *recipe, "--out", out)
     policy = load_policy(out)
     assert isinstance(policy, AutoregressivePolicy)
-    assert policy.trained_on == {"data": str(data), "validation": 0.1, "seed": 0}
+    assert policy.trained_on.items() >= {"data": str(data), "validation": 0.1, "seed": 0}.items()
     chunks = list(policy.stream(_observation(data)))
     assert len(chunks) == 8
     assert chunks[-1].actions.shape == (3, HORIZON, DIM)
