@@ -19,8 +19,12 @@ from tests.datasets import make_episodes, write_npz
 from tests.policies.small import observe, policy_of
 from tests.tokenizers.fitted import fitted, smooth_chunks
 
-SECTIONS = ["How to load it", "Shapes", "Data", "Normalisation", "Measured on held-out data", "Training", "Citation"]
+RATES, MEASURES = "Rate and distortion on held-out data", "Measures on held-out data"
 FEW = RecipeOptions(steps=4, validate_every=2, batch_size=8)
+
+
+def sections(measured: str) -> list[str]:
+    return ["How to load it", "Shapes", "Data", "Normalisation", measured, "Training", "Citation"]
 
 
 def read_table(text: str, heading: str) -> list[list[str]]:
@@ -47,7 +51,7 @@ def test_a_fitted_tokenizer_has_a_card(kind: Any, data: Path, tmp_path: Path) ->
     tokenizer = load_tokenizer(config.out)
     folder = config.out if kind in ("bin", "fast") else config.out / "best"
     text = (folder / CARD_FILE).read_text()
-    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == SECTIONS
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == sections(RATES)
     card = HubCard.load(folder / CARD_FILE)
     assert card.data.library_name == "oat"
     assert set(card.data.tags or []) == {"robotics", "action-tokenizer", kind}
@@ -59,7 +63,7 @@ def test_a_fitted_tokenizer_has_a_card(kind: Any, data: Path, tmp_path: Path) ->
     assert text.split("## Normalisation\n\n")[1].startswith("min_max:")
     ranges = [[float(cell) for cell in row] for row in read_table(text, "Normalisation")]
     assert [row[1:] for row in ranges] == [pytest.approx(row, rel=1e-3) for row in tokenizer.normalizer.ranges()]
-    measures, measured = tokenizer.fitted_to["measures"], read_table(text, "Measured on held-out data")
+    measures, measured = tokenizer.fitted_to["measures"], read_table(text, RATES)
     if kind == "oat":
         for k, row in enumerate(measured[:8], start=1):
             assert row == [str(k), f"{k * 9.966:.1f}", f"{measures[f'mse_{k}']:.4g}"]
@@ -82,11 +86,11 @@ def test_a_trained_policy_has_a_card_and_so_has_its_tokenizer(kind: Any, data: P
     train_policy(config)
     folder = tmp_path / "run" / "best"
     text = (folder / CARD_FILE).read_text()
-    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == SECTIONS
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == sections(MEASURES)
     assert set(HubCard.load(folder / CARD_FILE).data.tags or []) == {"robotics", "robot-policy", kind}
     assert command_line("train", config) in text
     assert [f"`{STATE}`, one frame", "4"] in read_table(text, "Shapes")
-    measures, measured = load_policy(folder).trained_on["measures"], read_table(text, "Measured on held-out data")
+    measures, measured = load_policy(folder).trained_on["measures"], read_table(text, MEASURES)
     assert text.split("## Normalisation\n\n")[1].startswith("min_max:")
     if kind == "diffusion":
         assert ["MSE in model space", f"{measures['mse']:.4g}"] in measured

@@ -36,7 +36,7 @@ class ModelCard:
     about: str
     """What the model is, in a sentence or two."""
     load: str
-    """Python that loads it from the directory it calls DIRECTORY."""
+    """Python that loads it from the path it calls DIRECTORY."""
     tags: tuple[str, ...]
     shapes: Mapping[str, str]
     ranges: Sequence[tuple[float, float, float, float]]
@@ -52,11 +52,11 @@ class ModelCard:
         """The card as Markdown with the Hub's front matter."""
         front = ["---", f"library_name: {self.library}", "pipeline_tag: robotics", "tags:"]
         sections = {
-            "How to load it": f"```python\n{self.load.strip()}\n```",
+            "How to load it": f"With this directory's path for DIRECTORY:\n\n```python\n{self.load.strip()}\n```",
             "Shapes": _table(("", ""), [*self.shapes.items(), ("SHA-256 of the weights", f"`{weights_sha256}`")]),
             "Data": self._data(),
             "Normalisation": self._normalization(),
-            "Measured on held-out data": self._measures(),
+            f"{'Measures' if self.bits is None else 'Rate and distortion'} on held-out data": self._measures(),
             "Training": self._training(),
             "Citation": f"```bibtex\n{CITATION}\n```",
         }
@@ -68,12 +68,12 @@ class ModelCard:
     def _data(self) -> str:
         names = ("data", "episodes", "frames", "tasks", "validation", "seed")
         labels = {"validation": "share held out", "seed": "seed of the split and the training"}
-        known = [(labels.get(name, name), _value(self.origin[name])) for name in names if name in self.origin]
+        known = [(labels.get(name, name), _shown(self.origin[name])) for name in names if name in self.origin]
         return _table(("", ""), known) if known else "Not recorded."
 
     def _normalization(self) -> str:
         kind = self.origin.get("normalization", "per dimension")
-        rows = [(str(number), *map(_value, row)) for number, row in enumerate(self.ranges)]
+        rows = [(str(number), *map(_shown, row)) for number, row in enumerate(self.ranges)]
         about = "y = (x - centre) / spread; what lies outside the lowest and highest is taken for the nearest inside."
         return f"{kind}: {about}\n\n{_table(('dimension', 'lowest', 'highest', 'centre', 'spread'), rows)}"
 
@@ -90,9 +90,9 @@ class ModelCard:
             rows = []
             for count in counts:
                 bits = () if self.bits is None else (f"{count * self.bits:.1f}",)
-                rows.append((str(count), *bits, *(_value(measures.get(f"{name}_{count}", "")) for name in names)))
+                rows.append((str(count), *bits, *(_shown(measures.get(f"{name}_{count}", "")) for name in names)))
             parts.append(_table(("tokens", *rate, *(_MEANINGS.get(name, name) for name in names)), rows))
-        others = [(_MEANINGS.get(name, name), _value(measures[name])) for name, match in matches.items() if not match]
+        others = [(_MEANINGS.get(name, name), _shown(measures[name])) for name, match in matches.items() if not match]
         if others:
             parts.append(_table(("", ""), others))
         return "\n\n".join(parts)
@@ -105,17 +105,18 @@ class ModelCard:
         if "step" in self.origin:
             recipe = {"steps taken": self.origin["step"], **recipe}
         if recipe:
-            parts.append(_table(("", ""), [(name.replace("_", " "), _value(value)) for name, value in recipe.items()]))
+            known = {name.replace("_", " "): _shown(value) for name, value in recipe.items() if value is not None}
+            parts.append(_table(("", ""), list(known.items())))
         return "\n\n".join(parts) or "Not recorded."
 
 
-def _value(value: object) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     if isinstance(value, tuple | list):
-        return ", ".join(map(_value, value))
+        return ", ".join(map(_shown, value))
     return str(value)
 
 

@@ -1,5 +1,6 @@
 """What every policy is: observations → chunk of actions, in one piece or step by step; and its checkpoint."""
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,8 +23,7 @@ from oat.policies.context import ContextConfig, ContextEncoder, Values
 from oat.policies.decoding import Decoding, Noise
 from oat.tokenizers.tokenizer import ActionSpace, Tokens
 
-_LOAD = """
-import oat
+_LOAD = """import oat
 
 policy = oat.load_policy("DIRECTORY")
 chunk = policy.predict_chunk(observation)  # an oat.Observation of one robot or several
@@ -202,9 +202,9 @@ class Policy(nn.Module, ABC):
                 **{f"`{key}`, one frame": " × ".join(map(str, shape)) for key, shape in seen.sizes().items()},
                 "frames observed": str(seen.obs_horizon),
                 "tasks": str(len(self.context.task.tasks)),
-                "applied before normalisation": f"`{config_to_json(space.transform)}`",
+                "applied before normalisation": f"`{json.dumps(config_to_json(space.transform))}`",
                 "parameters": f"{sum(parameter.numel() for parameter in self.parameters()):,}",
-                "configuration": f"`{config_to_json(self.config)}`",
+                "configuration": f"`{json.dumps(config_to_json(self.config))}`",
             },
             ranges=self.action_normalizer.ranges(),
             origin=self.trained_on,

@@ -4,6 +4,7 @@ P.1 short: `max_tokens` per chunk of `action_horizon` × `action_dim` numbers. P
 an allowed length decodes. P.3 ordered: every prefix decodes, coarse motion first.
 """
 
+import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -28,8 +29,7 @@ from oat.data.transforms import ActionTransform, Identity
 from oat.errors import CheckpointError, InvalidActions, InvalidOption, InvalidTokens
 from oat.model_card import ModelCard
 
-_LOAD = """
-import oat
+_LOAD = """import oat
 
 tokenizer = oat.load_tokenizer("DIRECTORY")
 tokens = tokenizer.encode(actions)
@@ -253,11 +253,11 @@ class ActionTokenizer(nn.Module, ABC):
         with staged_checkpoint(Path(directory)) as staging:
             self.save_files(staging)
 
-    def save_files(self, directory: Path) -> None:
-        """Write the checkpoint's files into an existing directory."""
+    def save_files(self, directory: Path, card: ModelCard | None = None) -> None:
+        """Write the checkpoint's files, with this card or its usual one, into an existing directory."""
         described = {"space": config_to_json(self.space), "config": config_to_json(self.config)}
         described |= {"fitted_to": self.fitted_to, **self.text_state()}
-        write_checkpoint(directory, self.kind, described, self.state_dict(), self.card())
+        write_checkpoint(directory, self.kind, described, self.state_dict(), card or self.card())
 
     def card(self) -> ModelCard:
         """What the model card beside a checkpoint says."""
@@ -274,9 +274,9 @@ class ActionTokenizer(nn.Module, ABC):
                 "actions per chunk × numbers per action": chunk,
                 "tokens per chunk": f"{lengths}{self.max_tokens}",
                 "vocabulary": f"{self.vocab_size:,}",
-                "applied before normalisation": f"`{config_to_json(space.transform)}`",
+                "applied before normalisation": f"`{json.dumps(config_to_json(space.transform))}`",
                 "parameters": f"{sum(parameter.numel() for parameter in self.parameters()):,}",
-                "configuration": f"`{config_to_json(self.config)}`",
+                "configuration": f"`{json.dumps(config_to_json(self.config))}`",
             },
             ranges=self.normalizer.ranges(),
             origin=self.fitted_to,

@@ -8,6 +8,8 @@ from torch.optim.swa_utils import AveragedModel
 
 from oat.training.config import TrainConfig
 
+Tensors = tuple[Tensor, ...] | list[Tensor]
+
 
 class Updates:
     """Moves a module along the gradients it has, and keeps the average of its weights that is to be used."""
@@ -31,5 +33,5 @@ class Updates:
         self.average.update_parameters(self.module)
         self.step += 1
 
-    def _blend(self, averaged: list[Tensor], current: list[Tensor], _: Tensor) -> None:
+    def _blend(self, averaged: Tensors, current: Tensors, _: Tensor | int) -> None:
         torch._foreach_lerp_(averaged, current, 1 - self.config.ema_factor(self.step))
