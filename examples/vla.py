@@ -8,6 +8,7 @@ its own text tokenizer and images before the prompt, the steps are the same.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +23,8 @@ from oat.huggingface.vocabulary import ActionTokensOnly, ActionVocabulary
 TASKS = {"reach left": -1.0, "reach right": 1.0}
 PROMPT_LENGTH = max(map(len, TASKS))
 WORDS, EOS = 257, 256  # one word for every byte, and the end
+
+Model = Any  # transformers' annotations do not know that its models can generate
 
 
 @dataclass(frozen=True)
@@ -46,13 +49,21 @@ def demonstrate(task: str, count: int, horizon: int, dim: int, seed: int) -> np.
 
 def fit_tokenizer() -> OATProcessor:
     chunks = np.concatenate([demonstrate(task, 500, horizon=16, dim=3, seed=0) for task in TASKS])
-    return OATProcessor.fit(np.random.default_rng(0).permutation(chunks), preset="tiny", steps=200)
+    return OATProcessor.fit(np.random.default_rng(0).permutation(chunks), preset="tiny", steps=100)
 
 
-def make_model() -> LlamaForCausalLM:
+def make_model() -> Model:
     torch.manual_seed(0)
-    size = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
-    return LlamaForCausalLM(LlamaConfig(vocab_size=WORDS, eos_token_id=EOS, pad_token_id=EOS, **size))
+    config = LlamaConfig(
+        vocab_size=WORDS,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        eos_token_id=EOS,
+        pad_token_id=EOS,
+    )
+    return LlamaForCausalLM(config)
 
 
 def read_prompt(task: str) -> list[int]:
@@ -68,7 +79,7 @@ def make_examples(tokenizer: OATProcessor, vocabulary: ActionVocabulary) -> Tens
     return torch.tensor(rows)
 
 
-def train(model: LlamaForCausalLM, examples: Tensor, steps: int) -> list[float]:
+def train(model: Model, examples: Tensor, steps: int) -> list[float]:
     """The losses, of the actions alone: the prompt is given."""
     labels = examples.clone()
     labels[:, :PROMPT_LENGTH] = -100
@@ -85,7 +96,7 @@ def train(model: LlamaForCausalLM, examples: Tensor, steps: int) -> list[float]:
 
 
 @torch.no_grad()
-def act(model: LlamaForCausalLM, vocabulary: ActionVocabulary, task: str, num_tokens: int) -> list[int]:
+def act(model: Model, vocabulary: ActionVocabulary, task: str, num_tokens: int) -> list[int]:
     """The action tokens that the model writes for a task."""
     prompt = torch.tensor([read_prompt(task)])
     only_actions = ActionTokensOnly(vocabulary, num_tokens, PROMPT_LENGTH, EOS)
@@ -113,7 +124,8 @@ def main(options: Options) -> None:
     for task in TASKS:
         tokens = act(model, vocabulary, task, options.num_tokens)
         (chunk,) = tokenizer.decode([tokens])
-        console.print(f"{task}: tokens {tokens}, chunk {chunk.shape}, ends at {" ".join(f"{x:.2f}" for x in chunk[-1])}")
+        end = ", ".join(f"{value:.2f}" for value in chunk[-1])
+        console.print(f"{task}: tokens {tokens} decode to {chunk.shape} actions that end at ({end})")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from huggingface_hub import HfApi, snapshot_download
+from huggingface_hub import HfApi, hf_hub_download
 from transformers.processing_utils import ProcessorMixin
 
 from oat.checkpoint import CONFIG_FILE, WEIGHTS_FILE
@@ -37,7 +37,7 @@ class OATProcessor(ProcessorMixin):
     attributes: ClassVar[list[str]] = []  # none of transformers' own; before version 5 it looks here
 
     def __init__(self, oat: OATTokenizer) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.oat = oat.eval()
 
     @property
@@ -56,7 +56,7 @@ class OATProcessor(ProcessorMixin):
     def action_dim(self) -> int:
         return self.oat.action_dim
 
-    def __call__(  # type: ignore[override]  # text, images and sounds are what other processors take
+    def __call__(
         self,
         action_chunk: Array,
         *,
@@ -133,8 +133,8 @@ class OATProcessor(ProcessorMixin):
         directory = Path(pretrained_model_name_or_path).expanduser()
         if not directory.is_dir():
             chosen = {name: options[name] for name in _DOWNLOAD_OPTIONS if name in options}
-            files = [CONFIG_FILE, WEIGHTS_FILE]
-            directory = Path(snapshot_download(str(pretrained_model_name_or_path), allow_patterns=files, **chosen))
+            for file in (CONFIG_FILE, WEIGHTS_FILE):
+                directory = Path(hf_hub_download(str(pretrained_model_name_or_path), file, **chosen)).parent
         return cls(OATTokenizer.load(directory))
 
     def save_pretrained(self, save_directory: str | Path) -> None:  # type: ignore[override]
@@ -156,8 +156,13 @@ class OATProcessor(ProcessorMixin):
         repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
         with TemporaryDirectory() as folder:
             self.save_pretrained(Path(folder) / "processor")
-            options = {"commit_message": commit_message, "revision": revision, "create_pr": create_pr}
-            return api.upload_folder(repo_id=repo_id, folder_path=Path(folder) / "processor", **options)
+            return api.upload_folder(
+                repo_id=repo_id,
+                folder_path=Path(folder) / "processor",
+                commit_message=commit_message,
+                revision=revision,
+                create_pr=create_pr,
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """What processor_config.json holds; the rest is in config.json and model.safetensors."""

@@ -65,7 +65,7 @@ class _Module:
 
     def text(self, statement: ast.stmt) -> str:
         decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
-        first = min(node.lineno for node in (statement, *decorators))
+        first = min([statement.lineno, *(decorator.lineno for decorator in decorators)])
         return "\n".join(self.lines[first - 1 : statement.end_lineno])
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -27,7 +28,7 @@ class ActionVocabulary:
     @classmethod
     def reserve(cls, model: PreTrainedModel, size: int) -> "ActionVocabulary":
         """New ids behind all that the model has; its embeddings grow, and no word changes its meaning."""
-        first = int(model.get_input_embeddings().weight.shape[0])
+        first = len(cast(Tensor, model.get_input_embeddings().weight))
         model.resize_token_embeddings(first + size)
         return cls(first, size)
 

@@ -51,7 +51,7 @@ class Tokens:
 
     @classmethod
     def from_lists(cls, rows: Sequence[Sequence[int]]) -> "Tokens":
-        lengths = torch.tensor([len(row) for row in rows])
+        lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
         ids = torch.zeros(len(rows), max(map(len, rows), default=0), dtype=torch.int64)
         for number, row in enumerate(rows):
             ids[number, : len(row)] = torch.as_tensor(row, dtype=torch.int64)
