@@ -41,7 +41,7 @@ def staged_checkpoint(directory: Path) -> Iterator[Path]:
 def _is_checkpoint(directory: Path) -> bool:
     """Whether it is one of ours: language models have a config.json, too."""
     try:
-        return bool(json.loads((directory / CONFIG_FILE).read_text())["format"] == FORMAT)
+        return bool(json.loads((directory / CONFIG_FILE).read_text("utf-8"))["format"] == FORMAT)
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
@@ -53,14 +53,14 @@ def write_checkpoint(
     weights = save_tensors({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
     described = {"format": FORMAT, "version": VERSION, "kind": kind, "weights_sha256": _hash(weights), **config}
     (directory / WEIGHTS_FILE).write_bytes(weights)
-    (directory / CONFIG_FILE).write_text(json.dumps(described, indent=2, ensure_ascii=False))
-    (directory / CARD_FILE).write_text(card.render(described["weights_sha256"]))
+    (directory / CONFIG_FILE).write_text(json.dumps(described, indent=2, ensure_ascii=False), "utf-8")
+    (directory / CARD_FILE).write_text(card.render(described["weights_sha256"]), "utf-8")
 
 
 def load_checkpoint(directory: Path, kinds: Collection[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The configuration and the tensors, or an error that says what is there instead."""
     try:
-        config = json.loads((directory / CONFIG_FILE).read_text())
+        config = json.loads((directory / CONFIG_FILE).read_text("utf-8"))
         weights = (directory / WEIGHTS_FILE).read_bytes()
         kind, version = config["kind"], config["version"]
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -50,7 +50,7 @@ class ModelCard:
 
     def render(self, weights_sha256: str) -> str:
         """The card as Markdown with the Hub's front matter."""
-        front = ["---", f"library_name: {self.library}", "pipeline_tag: robotics", "tags:"]
+        front = [f"library_name: {self.library}", "pipeline_tag: robotics", "tags:", *(f"- {tag}" for tag in self.tags)]
         sections = {
             "How to load it": f"With this directory's path for DIRECTORY:\n\n```python\n{self.load.strip()}\n```",
             "Shapes": _table(("", ""), [*self.shapes.items(), ("SHA-256 of the weights", f"`{weights_sha256}`")]),
@@ -60,10 +60,8 @@ class ModelCard:
             "Training": self._training(),
             "Citation": f"```bibtex\n{CITATION}\n```",
         }
-        text = "\n\n".join(f"## {heading}\n\n{body}" for heading, body in sections.items())
-        return "\n".join([*front, *(f"- {tag}" for tag in self.tags), "---", "", f"# {self.title}", "", ""]) + (
-            f"{self.about}\n\n{text}\n"
-        )
+        begin = ["\n".join(["---", *front, "---"]), f"# {self.title}", self.about]
+        return "\n\n".join([*begin, *(f"## {heading}\n\n{body}" for heading, body in sections.items())]) + "\n"
 
     def _data(self) -> str:
         names = ("data", "episodes", "frames", "tasks", "validation", "seed")

@@ -1,5 +1,7 @@
 """Action tokens inside a language model: a one-to-one map, and generation that writes nothing else."""
 
+import sys
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -8,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from oat.errors import InvalidOption, InvalidTokens
+from oat.errors import InvalidOption, InvalidTokens, MissingExtra
 from oat.huggingface.vocabulary import ActionTokensOnly, ActionVocabulary
 
 WORDS, EOS, SIZE = 40, 7, 24
@@ -89,3 +91,11 @@ def test_mistakes_have_names() -> None:
         vocabulary.mask(50)
     with pytest.raises(InvalidOption, match="at least one token"):
         ActionTokensOnly(vocabulary, 0, 3, EOS)
+
+
+@pytest.mark.parametrize("module", ["oat.huggingface.processor", "oat.huggingface.vocabulary"])
+def test_without_transformers_it_says_what_to_install(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    with pytest.raises(MissingExtra, match=r"pip install 'oat\[hf\]'"):
+        import_module(module)

@@ -16,4 +16,4 @@ Bool = Float = Int64 = Shaped
 
 def processor_source() -> str:
     """The stand-alone file is its own source."""
-    return Path(__file__).read_text()
+    return Path(__file__).read_text("utf-8")

@@ -24,6 +24,7 @@ from oat.training.optimizers import make_optimizers
 from oat.training.updates import Updates
 
 _HELD_OUT = 0.1
+_OF_OTHER_LOOPS = ("compile", "validate_every", "workers", "wandb")
 
 
 def fit_chunks(
@@ -52,7 +53,7 @@ def fit_chunks(
         "validation": _HELD_OUT,
         "seed": recipe.seed,
         "normalization": "min_max",
-        "recipe": config_to_json(recipe),
+        "recipe": {name: value for name, value in config_to_json(recipe).items() if name not in _OF_OTHER_LOOPS},
         "step": recipe.steps,
         "measures": {f"mse_{k}": error for k, error in enumerate(errors.tolist(), start=1)},
     }

@@ -13,17 +13,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from huggingface_hub import HfApi, hf_hub_download
-from transformers.processing_utils import ProcessorMixin
 
 from oat.checkpoint import CONFIG_FILE, WEIGHTS_FILE
 from oat.errors import InvalidActions, InvalidOption, InvalidTokens, unknown_name
-from oat.huggingface.fitting import fit_chunks
+from oat.extras import import_extra
 from oat.nn.fsq import levels_within
 from oat.tokenizers.fitting import PRESETS
 from oat.tokenizers.oat import PROCESSOR_CONFIG, OATConfig, OATTokenizer
 from oat.tokenizers.tokenizer import Array, MaxError
 from oat.training.config import override
+
+import_extra("transformers", "hf")
+from huggingface_hub import HfApi, hf_hub_download  # noqa: E402
+from transformers.processing_utils import ProcessorMixin  # noqa: E402
+
+from oat.huggingface.fitting import fit_chunks  # noqa: E402
 
 _DOWNLOAD_OPTIONS = ("revision", "token", "cache_dir", "force_download", "local_files_only")
 

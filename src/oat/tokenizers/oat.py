@@ -92,5 +92,5 @@ class OATTokenizer(AutoencoderTokenizer):
         card = replace(self.card(), load=_LOAD_PROCESSOR, library="transformers")
         with staged_checkpoint(Path(directory)) as staging:
             self.save_files(staging, card)
-            (staging / PROCESSOR_FILE).write_text(processor_source())
+            (staging / PROCESSOR_FILE).write_text(processor_source(), "utf-8")
             (staging / PROCESSOR_CONFIG_FILE).write_text(json.dumps(PROCESSOR_CONFIG, indent=2))
