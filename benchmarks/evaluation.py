@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 import tyro
+from oat.evaluation.workers import LocalCrew, LocalWorker
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -34,7 +35,6 @@ from oat.evaluation.host import Answer, Message, Reset, Segment, make_environmen
 from oat.evaluation.protocol import PROTOCOLS
 from oat.evaluation.records import EpisodeKey
 from oat.evaluation.rollout import Episode, Rollout
-from oat.evaluation.workers import LocalCrew, LocalWorker
 from oat.policies import AutoregressivePolicy, TokenDecoding
 from oat.policies.context import describe_context
 from oat.policies.training import PRESETS

@@ -75,6 +75,11 @@ class Normalizer(nn.Module):
     def denormalize(self, values: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n dim"]:
         return values * self.spread + self.center
 
+    def ranges(self) -> list[tuple[float, float, float, float]]:
+        """Each dimension's lowest and highest value in fitting, its centre and its spread."""
+        lowest, highest = self.denormalize(self.low), self.denormalize(self.high)
+        return list(zip(*(each.tolist() for each in (lowest, highest, self.center, self.spread)), strict=True))
+
 
 def action_statistics(windows: Windows, transform: ActionTransform | None = None) -> RunningStatistics:
     """Statistics of transformed actions over every valid step of every window: what a model will see."""

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from oat.data.normalize import Normalizer
 from oat.errors import InvalidOption
 from oat.policies.context import ContextConfig, Values
 from oat.policies.decoding import Decoding, Noise, TokenDecoding, choose, gumbel
@@ -93,6 +94,10 @@ class AutoregressivePolicy(Policy):
     def _logits(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch outputs"]:
         """The output weights are the embeddings; BOS, the last of them, is left out."""
         return F.linear(hidden, self.embedding.weight[: self.outputs]).float()
+
+    @property
+    def action_normalizer(self) -> Normalizer:
+        return self.tokenizer.normalizer
 
     @property
     def default_decoding(self) -> TokenDecoding:

@@ -93,6 +93,10 @@ class DiffusionPolicy(Policy):
         return self.to_noise(self.backbone(self.from_action(noised) + self.positions, memory, causal=False))
 
     @property
+    def action_normalizer(self) -> Normalizer:
+        return self.normalizer
+
+    @property
     def default_decoding(self) -> Denoising:
         return Denoising()
 

@@ -1,5 +1,6 @@
 """What every policy is: observations → chunk of actions, in one piece or step by step; and its checkpoint."""
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,13 +13,21 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from oat.checkpoint import config_to_json, staged_checkpoint, write_checkpoint
+from oat.data.normalize import Normalizer
 from oat.errors import InvalidOption
 from oat.interfaces import Observation
+from oat.model_card import ModelCard
 from oat.nn.transformer import Backbone, Width
 from oat.nn.vision import HuggingFaceVision
 from oat.policies.context import ContextConfig, ContextEncoder, Values
 from oat.policies.decoding import Decoding, Noise
 from oat.tokenizers.tokenizer import ActionSpace, Tokens
+
+_LOAD = """import oat
+
+policy = oat.load_policy("DIRECTORY")
+chunk = policy.predict_chunk(observation)  # an oat.Observation of one robot or several
+"""
 
 
 @dataclass(frozen=True)
@@ -65,7 +74,11 @@ class Policy(nn.Module, ABC):
         self.context = ContextEncoder(context, config.width.dim)
         self.backbone = Backbone(config.width, config.layers)
         self.trained_on: dict[str, Any] = {}
-        """How it was trained (data, split, seed); stored with every checkpoint."""
+        """How it was trained (data, split, seed, recipe, measures); stored with every checkpoint."""
+
+    @property
+    @abstractmethod
+    def action_normalizer(self) -> Normalizer: ...
 
     @property
     @abstractmethod
@@ -173,7 +186,29 @@ class Policy(nn.Module, ABC):
 
     def save_files(self, directory: Path) -> None:
         """Write the checkpoint's files into an existing directory."""
-        write_checkpoint(directory, self.kind, self.describe(), self.own_state())
+        write_checkpoint(directory, self.kind, self.describe(), self.own_state(), self.card())
+
+    def card(self) -> ModelCard:
+        """What the model card beside a checkpoint says."""
+        space, seen = self.space, self.context.config
+        chunk = f"{space.action_horizon} × {space.action_dim}"
+        return ModelCard(
+            title=f"{type(self).__name__}: {chunk} actions from {' and '.join(seen.keys)}",
+            about=f"Predicts the next {space.action_horizon} actions of a robot from what it observes and its task.",
+            load=_LOAD,
+            tags=("robotics", "robot-policy", self.kind),
+            shapes={
+                "actions per chunk × numbers per action": chunk,
+                **{f"`{key}`, one frame": " × ".join(map(str, shape)) for key, shape in seen.sizes().items()},
+                "frames observed": str(seen.obs_horizon),
+                "tasks": str(len(self.context.task.tasks)),
+                "applied before normalisation": f"`{json.dumps(config_to_json(space.transform))}`",
+                "parameters": f"{sum(parameter.numel() for parameter in self.parameters()):,}",
+                "configuration": f"`{json.dumps(config_to_json(self.config))}`",
+            },
+            ranges=self.action_normalizer.ranges(),
+            origin=self.trained_on,
+        )
 
     def describe(self) -> dict[str, Any]:
         """What config.json holds."""

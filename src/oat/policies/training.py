@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,6 +30,7 @@ from oat.tokenizers.fitting import action_space, load_tokenizer
 from oat.tokenizers.tokenizer import ActionTokenizer, Tokens
 from oat.training.config import TrainConfig, TrainPolicyConfig
 from oat.training.loop import train
+from oat.training.origin import describe_origin
 from oat.training.token_cache import TokenCache, cache_tokens, encode_batch
 
 _VALIDATION_WINDOWS = 512
@@ -85,8 +87,9 @@ class _PolicyTraining:
     def learning_rates(self) -> Mapping[str, float]:
         return {"context.vision.": self.vision_learning_rate}
 
-    def save(self, module: nn.Module, directory: Path) -> None:
+    def save(self, module: nn.Module, directory: Path, training: Mapping[str, Any]) -> None:
         assert isinstance(module, Policy)
+        module.trained_on = {**module.trained_on, **training}
         module.save_files(directory)
 
     def _inputs(self, policy: Policy, batch: Batch) -> tuple[Values, Tensor]:
@@ -228,8 +231,12 @@ def train_policy(config: TrainPolicyConfig) -> None:
         policy.normalizer = Normalizer.from_statistics(statistics, config.normalization)
         task = DiffusionTraining(*common, policy)
     policy.context.fit(windows.episodes)
-    policy.trained_on = {"data": str(config.data), "validation": config.validation, "seed": config.seed}
-    policy.trained_on["demonstrator"] = config.demonstrator or read_demonstrator(config.data)
+    normalization = config.normalization if tokenizer is None else tokenizer.fitted_to.get("normalization", "")
+    policy.trained_on = {
+        **describe_origin("train", config, episodes),
+        "normalization": normalization,
+        "demonstrator": config.demonstrator or read_demonstrator(config.data),
+    }
     train(task, windows, config.recipe.apply(replace(preset.training, seed=config.seed)), config.out, config.resume)
 
 

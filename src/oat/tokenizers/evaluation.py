@@ -14,7 +14,7 @@ from oat.data.shuffle import Permutation, derive_key
 from oat.tokenizers.decoder import masked_error
 from oat.tokenizers.tokenizer import ActionTokenizer, MaxError, Tokens
 
-_BLOCK = 512
+_DECODED_AT_ONCE = 512
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ def decode_prefixes(
 ) -> Float[Tensor, "chunks prefixes time dim"]:
     """Every decodable prefix of every chunk, in action units."""
     lengths, blocks = prefix_lengths(tokenizer), []
-    for first in range(0, len(chunks), _BLOCK):
-        part = slice(first, first + _BLOCK)
+    for first in range(0, len(chunks), _DECODED_AT_ONCE):
+        part = slice(first, first + _DECODED_AT_ONCE)
         state = None if chunks.state is None else chunks.state[part]
         blocks.append(torch.stack([tokenizer.decode(tokens[part, :k], state=state) for k in lengths], dim=1))
     return torch.cat(blocks)

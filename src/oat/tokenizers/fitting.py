@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +27,7 @@ from oat.tokenizers.quest import DOWNSAMPLING, QueSTConfig
 from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer
 from oat.training.config import FitConfig, TokenizerOptions, TrainConfig, override
 from oat.training.loop import train
+from oat.training.origin import describe_origin
 
 _VALIDATION_CHUNKS = 1024
 _MERGE_CHUNKS = 200_000  # what BPE learns from more is negligible, and it reads them all
@@ -153,12 +155,13 @@ class TokenizerTraining:
         named = {f"mse_{k}": float(e) for k, e in zip(prefix_lengths(module), errors, strict=True)}
         return {"score": float(errors.log().mean()), **named}
 
-    def save(self, module: nn.Module, directory: Path) -> None:
+    def save(self, module: nn.Module, directory: Path, training: Mapping[str, Any]) -> None:
         assert isinstance(module, AutoencoderTokenizer)
+        module.fitted_to = {**module.fitted_to, **training}
         module.save_files(directory)
 
 
-def load_tokenizer(path: Path) -> ActionTokenizer:
+def load_tokenizer(path: str | Path) -> ActionTokenizer:
     """A tokenizer of any kind from a checkpoint, or the best one of a run."""
     folder = find_checkpoint(path)
     described, _ = load_checkpoint(folder, TOKENIZERS)
@@ -180,11 +183,13 @@ def fit_tokenizer(config: FitConfig) -> None:
     torch.manual_seed(config.seed)
     tokenizer = make_tokenizer(config.tokenizer, space, config.preset, config.model)
     tokenizer.normalizer = Normalizer.from_statistics(action_statistics(windows, space.transform), config.normalization)
-    tokenizer.fitted_to = {"data": str(config.data), "validation": config.validation, "seed": config.seed}
+    tokenizer.fitted_to = describe_origin("fit", config, episodes) | {"normalization": config.normalization}
+    chunks = draw_chunks(held_out, tokenizer, _VALIDATION_CHUNKS)
     if isinstance(tokenizer, AutoencoderTokenizer):
         recipe = config.recipe.apply(replace(PRESETS[config.preset].training, seed=config.seed))
-        task = TokenizerTraining(tokenizer, draw_chunks(held_out, tokenizer, _VALIDATION_CHUNKS))
-        train(task, windows, recipe, config.out, config.resume)
+        train(TokenizerTraining(tokenizer, chunks), windows, recipe, config.out, config.resume)
         return
     fit_analytic(tokenizer, windows)
+    lengths, errors = chunks.encode(tokenizer).lengths, distortions(tokenizer, chunks)
+    tokenizer.fitted_to["measures"] = {"tokens": float(lengths.double().mean()), "mse": float(errors.mean())}
     tokenizer.save(config.out)
