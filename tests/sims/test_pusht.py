@@ -86,6 +86,20 @@ def test_the_block_on_its_outline_is_success() -> None:
     assert 0.1 < outcome.score < 0.9
 
 
+def test_the_picture_shows_where_actions_lead() -> None:
+    """The disc is blue, and it is where the path begins and where it ends when the disc has gone there."""
+    env = PushTEnv()
+    env.reset_to(np.array([60, 100, 300, 300, 0], np.float32))
+    path = env.foresee(np.array([[120, 90], [200, 60]], np.float32))
+    assert path.shape == (3, 2)
+    for place, action in ((path[0], env.hold()), (path[-1], np.array([200, 60], np.float32))):
+        for _ in range(15):
+            env.step(action, observe=False)
+        column, row = (256 * place).astype(int)
+        red, _, blue = env.render(256)[row, column].astype(int)
+        assert blue > red + 100
+
+
 @needs_demonstrations
 def test_demonstrations_replay() -> None:
     """From their first states the recorded actions lead through the recorded states to a score above 0.9."""
