@@ -1,5 +1,6 @@
 """RoboMimic: scripted experts solve the tasks in many ways, and files of robomimic fit the simulator."""
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +11,11 @@ from oat.cli import main
 from oat.data.episodes import STATE, open_dataset
 from oat.data.lerobot_writer import read_provenance
 from oat.errors import UnknownName
+from oat.evaluation.crew import Crew
+from oat.evaluation.local_processes import LocalProcesses
 from oat.evaluation.protocol import PROTOCOLS
 from oat.evaluation.records import EpisodeKey, EpisodeRecord
-from oat.evaluation.rollout import Episode, run_episodes
+from oat.evaluation.rollout import Episode, Rollout
 from oat.interfaces import Demonstration, Expert, ExpertConfig, Simulator
 from oat.nn.transformer import Width
 from oat.policies import Denoising, DiffusionPolicy
@@ -127,8 +130,9 @@ def test_a_policy_of_a_files_observations_acts_in_the_simulator(tmp_path: Path) 
     policy = DiffusionPolicy(context, ActionSpace(8, 7), PolicyConfig(Width(32, 16), 1))
     protocol = replace(PROTOCOLS["robomimic"], max_steps=12, execute=8)
     condition = RoboMimic().conditions("can", "reporting")[0]
-    key = EpisodeKey(protocol.hash, "dp", 0, "weights", "2 steps", "can", condition, 0)
+    key = EpisodeKey(protocol.hash, "dp", 0, "weights", "2 steps", "can", "reporting", condition, 0)
     records: list[EpisodeRecord] = []
-    run_episodes(policy, Denoising(2), protocol, [Episode(key, "can")], records.append, workers=1)
+    with closing(Crew(LocalProcesses(protocol), 1, 1)) as crew:
+        Rollout(policy, crew, 1, lambda record, video: records.append(record)).run([Episode(key, Denoising(2), "can")])
     (record,) = records
     assert (record.steps, record.chunks, record.crashed, record.success) == (12, 2, False, False)
