@@ -16,7 +16,8 @@ from oat.evaluation.workers import Act, Reset, Segment, Worker
 from oat.nn.transformer import Width
 from oat.policies import AutoregressivePolicy, TokenDecoding
 from oat.policies.context import describe_context
-from oat.policies.policy import Chunk, PolicyConfig
+from oat.policies.policy import PolicyConfig
+from oat.policies.predictor import Chunk
 from tests.evaluation.point import CRASH_ALWAYS, CRASH_ONCE, FAIL_ALWAYS, STATE, make_point
 from tests.tokenizers.fitted import DIM, HORIZON, fitted
 
