@@ -46,7 +46,7 @@ class Policy(nn.Module, ChunkPredictor):
 
     @property
     def observed(self) -> ContextConfig:
-        return self.context.config
+        return replace(self.context.config, tasks=tuple(self.context.task.tasks))
 
     def read(self, observation: Observation) -> tuple[Values, Int64[Tensor, " batch"]]:
         return self.context.read(observation, self.reference)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
@@ -18,6 +19,8 @@ from oat.policies.context import ContextConfig, Values
 from oat.policies.deadline import Deadline, EveryStep, Pace, StepTimes
 from oat.policies.decoding import Decoding, Noise
 from oat.tokenizers.tokenizer import ActionSpace, Tokens
+
+_FIRST_CHUNKS = 3
 
 
 @dataclass(frozen=True)
@@ -144,6 +147,22 @@ class ChunkPredictor(ABC):
                 return
             pace.got_chunk()
             yield chunk[:rows]
+
+    def warm_up(self, rows: int, decoding: Decoding | None = None) -> None:
+        """Make the first chunks, which are slow; deadlines are kept by knowing how long steps take."""
+        forever = 1e9 if self.anytime else None
+        for seed in range(_FIRST_CHUNKS):
+            self.predict_chunk(self.random_observation(rows, seed), decoding, deadline_ms=forever)
+
+    def random_observation(self, rows: int, seed: int = 0) -> Observation:
+        """Something that the policy can see."""
+        generator, context = np.random.default_rng(seed), self.observed
+        values: dict[str, np.ndarray] = {}
+        for key, size in {**self.reference, **context.sizes()}.items():
+            shape = (rows, context.obs_horizon, *size)
+            images = key in context.cameras
+            values[key] = generator.integers(0, 256, shape, np.uint8) if images else generator.normal(size=shape)
+        return Observation(values, tuple(context.tasks[row % len(context.tasks)] for row in range(rows)))
 
     @property
     def reference(self) -> dict[str, tuple[int, ...]]:
