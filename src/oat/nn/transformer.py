@@ -97,9 +97,9 @@ class Attention(nn.Module):
         """`mask` is True where a query may look."""
         keys, values = keys_values
         q = self.query(queries).view(*queries.shape[:2], self.width.heads, self.width.head_dim)
-        q = self.query_norm(q.transpose(1, 2)).expand(len(keys), -1, -1, -1)
+        q = self.query_norm(q.transpose(1, 2)).expand(keys.shape[0], -1, -1, -1)
         mixed = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, is_causal=causal)
-        return self.out(mixed.transpose(1, 2).reshape(len(keys), queries.shape[1], self.width.dim))
+        return self.out(mixed.transpose(1, 2).reshape(keys.shape[0], queries.shape[1], self.width.dim))
 
     def forward(
         self,

@@ -23,7 +23,8 @@ from oat.policies.autoregressive import AutoregressivePolicy
 from oat.policies.context import Values, VisionConfig, describe_context
 from oat.policies.decoding import Decoding, Noise, TokenDecoding
 from oat.policies.diffusion import DiffusionPolicy
-from oat.policies.policy import Chunk, Policy, PolicyConfig
+from oat.policies.policy import Policy, PolicyConfig
+from oat.policies.predictor import Chunk
 from oat.tokenizers.bin import BinTokenizer
 from oat.tokenizers.decoder import masked_error
 from oat.tokenizers.fitting import action_space, load_tokenizer

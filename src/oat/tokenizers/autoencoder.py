@@ -142,7 +142,7 @@ class AutoencoderTokenizer(ActionTokenizer):
         missing = self.max_tokens - tokens.ids.shape[1]
         codes = self.fsq.decode(nn.functional.pad(tokens.ids, (0, max(missing, 0)))[:, : self.max_tokens])
         actions = self.decoder.generate(self.memory(codes, tokens.lengths), steps, noise)
-        return actions, torch.ones(len(actions), dtype=torch.bool, device=actions.device)
+        return actions, torch.ones(actions.shape[0], dtype=torch.bool, device=actions.device)
 
     def memory(
         self, codes: Float[Tensor, "batch tokens latent"], lengths: Int64[Tensor, " batch"]
