@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -64,8 +65,14 @@ def _in_process(server: PolicyServer, frames: np.ndarray, seed: int, chunk: int)
     return server.policy.predict_chunk(observation, noise=Noise.of([seed], [chunk])).actions[0].numpy()
 
 
+def _receive(connection: ClientConnection, timeout: float | None = None) -> dict[str, Any]:
+    message = connection.recv(timeout=timeout)
+    assert isinstance(message, bytes), message
+    return unpack(message)
+
+
 def _greeted(connection: ClientConnection) -> ClientConnection:
-    assert unpack(connection.recv(timeout=10))["server"] == "oat"
+    assert _receive(connection, timeout=10)["server"] == "oat"
     return connection
 
 
@@ -95,7 +102,7 @@ def test_a_history_is_used_as_it_comes(server: PolicyServer) -> None:
     with _greeted(connect(_url(server))) as connection:
         for seen, expected in ((frames, frames), (frames[1], np.stack([frames[1]] * 2)), (frames, frames)):
             connection.send(pack({STATE: seen, "prompt": "push", "noise": [3, 0]}))
-            np.testing.assert_array_equal(unpack(connection.recv())["actions"], _in_process(server, expected, 3, 0))
+            np.testing.assert_array_equal(_receive(connection)["actions"], _in_process(server, expected, 3, 0))
 
 
 def test_without_noise_of_its_own_a_client_gets_its_episodes(server: PolicyServer) -> None:
@@ -105,7 +112,7 @@ def test_without_noise_of_its_own_a_client_gets_its_episodes(server: PolicyServe
         with _greeted(connect(_url(server))) as connection:
             for message in (_request(), _request(), pack({"reset": True}), _request()):
                 connection.send(message)
-                reply = unpack(connection.recv())
+                reply = _receive(connection)
                 drawn += [reply["actions"].tobytes()] if "actions" in reply else []
     assert len(set(drawn)) == 6
 
@@ -118,7 +125,7 @@ def test_robots_at_once_are_batched_and_get_their_own_chunks(server: PolicyServe
             for chunk in range(10):
                 frames = np.stack([_state(robot), _state(chunk)])
                 connection.send(pack({STATE: frames, "prompt": "push", "noise": [robot, chunk]}))
-                actions = unpack(connection.recv(timeout=60))["actions"]
+                actions = _receive(connection, timeout=60)["actions"]
                 np.testing.assert_allclose(actions, _in_process(server, frames, robot, chunk), atol=1e-4)
         return 10
 
@@ -155,7 +162,7 @@ def test_hostile_messages_are_refused_and_disturb_nobody(server: PolicyServer) -
                 assert closed.value.rcvd is not None
                 assert closed.value.rcvd.code == 1011
         well_behaved.send(_request())
-        assert unpack(well_behaved.recv())["actions"].shape == (16, 3)
+        assert _receive(well_behaved)["actions"].shape == (16, 3)
     assert _metric(server, 'oat_requests_total{outcome="refused"}') == refused + 43
     assert _metric(server, 'oat_requests_total{outcome="failed"}') == 0
 
@@ -238,11 +245,11 @@ def test_too_many_clients_are_turned_away() -> None:
 def test_a_deadline_shortens_the_chunk_and_its_misses_are_counted() -> None:
     with serving(autoregressive("oat"), deadline_ms=1e-3) as server, _greeted(connect(_url(server))) as connection:
         connection.send(_request())
-        assert unpack(connection.recv())["num_tokens"] == 1
+        assert _receive(connection)["num_tokens"] == 1
         assert _metric(server, "oat_deadline_misses_total") == 1
     with serving(autoregressive("oat"), deadline_ms=1e6) as server, _greeted(connect(_url(server))) as connection:
         connection.send(_request())
-        assert unpack(connection.recv())["num_tokens"] == 8
+        assert _receive(connection)["num_tokens"] == 8
         assert _metric(server, "oat_deadline_misses_total") == 0
 
 
@@ -273,7 +280,7 @@ def test_stopping_finishes_requests_in_flight(monkeypatch: pytest.MonkeyPatch) -
         busy.send(_request())
         assert begun.wait(10)
         url = _url(server)
-    assert unpack(busy.recv())["actions"].shape == (16, 3)
+    assert _receive(busy)["actions"].shape == (16, 3)
     for connection in (busy, idle):
         with pytest.raises(ConnectionClosed) as closed:
             connection.recv(timeout=10)
@@ -294,6 +301,6 @@ def test_our_own_mistakes_are_told_and_survived(
             assert "ZeroDivisionError" in connection.recv()
         with _greeted(connect(_url(server))) as connection:
             connection.send(_request())
-            assert "actions" in unpack(connection.recv())
+            assert "actions" in _receive(connection)
         assert _metric(server, 'oat_requests_total{outcome="failed"}') == 1
     assert "ZeroDivisionError" in capsys.readouterr().err

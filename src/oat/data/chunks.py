@@ -10,9 +10,7 @@ from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float32, Int64
-from torch import Tensor
 
 from oat.data.episodes import Episodes
 from oat.data.shuffle import Permutation, derive_key, derive_keys
@@ -53,13 +51,6 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.actions)
-
-    def tensors(
-        self, state_key: str | None, device: torch.device | str = "cpu"
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The actions, which of them are real, and the latest frame of the state that an action transform refers to."""
-        state = None if state_key is None else torch.from_numpy(self.observations[state_key][:, -1]).to(device)
-        return torch.from_numpy(self.actions).to(device), torch.from_numpy(self.valid_mask).to(device), state
 
 
 @runtime_checkable

@@ -16,6 +16,7 @@ from oat.data.episodes import Episodes, open_dataset
 from oat.data.lerobot_writer import read_demonstrator
 from oat.data.normalize import Normalizer, action_statistics
 from oat.data.shuffle import Permutation, derive_key
+from oat.data.transforms import transform_inputs
 from oat.errors import InvalidOption
 from oat.interfaces import Observation
 from oat.nn.transformer import Width
@@ -117,7 +118,7 @@ class _PolicyTraining:
     def _errors(
         self, policy: Policy, chunk: Chunk, batch: Batch, to_model_space: Callable[[Tensor, Tensor | None], Tensor]
     ) -> Float[Tensor, " batch"]:
-        actions, valid, state = batch.tensors(policy.space.transform.state_key, chunk.actions.device)
+        actions, valid, state = transform_inputs(batch, policy.space.transform, chunk.actions.device)
         target = to_model_space(actions, state)
         return masked_error(to_model_space(chunk.actions, state), target, valid).where(chunk.valid, torch.nan)
 
@@ -183,7 +184,7 @@ class DiffusionTraining(_PolicyTraining):
 
     def loss(self, module: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Mapping[str, Tensor]]:
         values, tasks = self._inputs(self.module, batch)
-        actions, valid, state = batch.tensors(self.module.space.transform.state_key, tasks.device)
+        actions, valid, state = transform_inputs(batch, self.module.space.transform, tasks.device)
         return module(values, tasks, self.to_model_space(actions, state), valid, generator).mean(), {}
 
     @torch.no_grad()

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from oat.data.chunks import Windows
 from oat.data.shuffle import Permutation, derive_key
+from oat.data.transforms import transform_inputs
 from oat.tokenizers.decoder import masked_error
 from oat.tokenizers.tokenizer import ActionTokenizer, MaxError, Tokens
 
@@ -37,7 +38,7 @@ def draw_chunks(windows: Windows, tokenizer: ActionTokenizer, most: int | None =
     numbers = np.arange(len(windows))
     if most is not None and most < len(windows):
         numbers = Permutation(len(windows), derive_key(0))(numbers[:most])
-    return Chunks(*windows[numbers].tensors(tokenizer.space.transform.state_key))
+    return Chunks(*transform_inputs(windows[numbers], tokenizer.space.transform))
 
 
 def prefix_lengths(tokenizer: ActionTokenizer) -> list[int]:

@@ -13,7 +13,7 @@ from oat.data import transforms
 from oat.data.chunks import Batch, WindowConfig, Windows, split_episodes
 from oat.data.episodes import Episodes, open_dataset
 from oat.data.normalize import Normalizer, action_statistics
-from oat.data.transforms import ActionTransform
+from oat.data.transforms import ActionTransform, transform_inputs
 from oat.errors import unknown_name
 from oat.nn.transformer import Width
 from oat.tokenizers import TOKENIZERS
@@ -145,7 +145,7 @@ class TokenizerTraining:
 
     def loss(self, module: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Mapping[str, Tensor]]:
         device = self.module.normalizer.center.device
-        actions, valid, state = batch.tensors(self.module.space.transform.state_key, device)
+        actions, valid, state = transform_inputs(batch, self.module.space.transform, device)
         step = module(self.module.to_model_space(actions, state), valid, generator)
         return step.loss, {"mse": step.errors.mean()}
 

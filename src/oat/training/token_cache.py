@@ -12,6 +12,7 @@ from oat.atomic import staged_file
 from oat.checkpoint import config_to_json
 from oat.data.chunks import Batch, WindowConfig, Windows
 from oat.data.columns import cache_directory
+from oat.data.transforms import transform_inputs
 from oat.progress import progress_bar
 from oat.tokenizers.tokenizer import ActionTokenizer, Tokens
 
@@ -49,7 +50,7 @@ def cache_tokens(tokenizer: ActionTokenizer, windows: Windows) -> TokenCache:
 
 def encode_batch(tokenizer: ActionTokenizer, batch: Batch) -> Tokens:
     """The tokens of some windows, padded steps left out of what they describe."""
-    return tokenizer.encode(*batch.tensors(tokenizer.space.transform.state_key))
+    return tokenizer.encode(*transform_inputs(batch, tokenizer.space.transform))
 
 
 def _encode_all(tokenizer: ActionTokenizer, windows: Windows) -> Int32[np.ndarray, "windows width_and_length"]:
