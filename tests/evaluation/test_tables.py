@@ -88,12 +88,6 @@ def test_crashes_are_told_with_their_reason() -> None:
     assert "oat× K=1, reach: the simulator died in 1 episode (ValueError: the physics exploded)" in shown
 
 
-def test_scores_are_shown_where_they_say_more_than_success() -> None:
-    records = episodes("K=1", "reach", 5)
-    assert "score" not in text(summary_table(summarize([replace(r, best_score=float(r.success)) for r in records])))
-    assert "score" in text(summary_table(summarize([replace(r, best_score=0.5) for r in records])))
-
-
 def test_scores_are_shown_where_they_tell_more_than_success() -> None:
     graded = [replace(each, best_score=0.5) for each in episodes("K=1", "pusht", 5)]
     assert "score" in text(summary_table(summarize(graded)))

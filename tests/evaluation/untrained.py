@@ -25,13 +25,14 @@ def save_policy(
     action_dim: int = 4,
     horizon: int = 16,
     obs_horizon: int = 2,
+    tasks: tuple[str, ...] = TASKS,
 ) -> Path:
     """A policy with random weights."""
     torch.manual_seed(0)
     generator = np.random.default_rng(0)
     actions = generator.uniform(-1, 1, (60, action_dim)).astype(np.float32)
     states = generator.normal(size=(60, state_dim)).astype(np.float32)
-    episodes = Episodes.from_arrays(actions, [30, 30], TASKS, observations={STATE: states})
+    episodes = Episodes.from_arrays(actions, [30, 30], tasks, observations={STATE: states})
     space, context = ActionSpace(horizon, action_dim), describe_context(episodes, (STATE,), obs_horizon)
     normalizer = Normalizer.from_statistics(action_statistics(Windows(episodes, WindowConfig(horizon, 1))))
     config = PolicyConfig(Width(32, 16), 1)

@@ -8,7 +8,7 @@ import pytest
 
 from oat.data.episodes import IMAGES, STATE
 from oat.errors import InvalidActions, MissingExtra, SimulatorError, UnknownName
-from oat.interfaces import Environment
+from oat.interfaces import Environment, Filmable
 from oat.sims.robomimic import RoboMimic
 from oat.sims.robosuite import import_robosuite
 from tests.sims.robomimic_files import CAMERA, SIZE, environment, play, random_actions
@@ -130,3 +130,20 @@ def test_bad_input_is_told() -> None:
         env.show(state[:-1])
     with pytest.raises(UnknownName, match="Did you mean 'agentview'"):
         RoboMimic().make("lift", ("agent_view",))
+
+
+def test_an_onlooker_sees_where_the_hand_will_go() -> None:
+    """The path that is drawn into videos starts at the hand and goes where it goes."""
+    env, actions = environment("lift"), np.zeros((25, 7), np.float32)
+    assert isinstance(env, Filmable)
+    env.reset(0)
+    actions[:, 1] = 0.5
+    path = env.foresee(actions)
+    first = env.render(64)
+    for action in actions:
+        env.step(action)
+    went, foreseen = env.foresee(actions)[0] - path[0], path[-1] - path[0]
+    assert path.shape == (26, 2)
+    assert np.linalg.norm(went) > 0.05
+    assert np.linalg.norm(went - foreseen) < 0.35 * np.linalg.norm(went)  # it takes a moment to start, and lags
+    assert np.abs(env.render(64).astype(int) - first).mean() > 1

@@ -77,10 +77,9 @@ class CameraRenderer:
             model.vis.quality.offsamples = 0
         model.vis.global_.offwidth = max(model.vis.global_.offwidth, size)
         model.vis.global_.offheight = max(model.vis.global_.offheight, size)
-        self.model = model
+        self.model, self.size = model, size
         self._options = mujoco.MjvOption()
         self._options.geomgroup[list(hidden_groups)] = 0
-        self.size = size
         self._turned = {camera: _is_upside_down(model, available.index(camera)) for camera in cameras}
         try:
             self._renderer = mujoco.Renderer(model, size, size)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float, Float32, Float64
 
 from oat.errors import MissingExtra, SimulatorError, unknown_name
 from oat.extras import import_extra
@@ -39,6 +39,8 @@ INSTALL_COMMANDS = (
 
 class RoboCasaEnv(RobosuiteEnv):
     """One task, in another kitchen for every condition."""
+
+    onlooker = "robot0_agentview_center"
 
     def __init__(self, task: str, cameras: tuple[str, ...] = (), image_size: int = 128) -> None:
         robosuite = import_robosuite("1.5")
@@ -70,6 +72,10 @@ class RoboCasaEnv(RobosuiteEnv):
 
     def _restart_controllers(self) -> None:
         """They are new in every kitchen."""
+
+    def foresee(self, actions: Float32[np.ndarray, "steps 12"]) -> Float[np.ndarray, "points 2"]:
+        """Nothing: hand and base move together."""
+        return np.zeros((0, 2))
 
 
 class RoboCasa:

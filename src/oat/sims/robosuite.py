@@ -18,13 +18,13 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32, Float64
+from jaxtyping import Float, Float32, Float64, UInt8
 
 from oat.data.episodes import IMAGES, STATE
 from oat.errors import InvalidActions, SimulatorError
 from oat.extras import import_extra
 from oat.interfaces import Outcome
-from oat.sims.rendering import CameraRenderer, prepare_graphics
+from oat.sims.rendering import CameraRenderer, prepare_graphics, project
 
 BUILD_OPTIONS: Mapping[str, Any] = {
     "has_renderer": False,
@@ -75,6 +75,9 @@ def numpy_seeded(seed: int) -> Iterator[None]:
 class RobosuiteEnv:
     """One task of a benchmark on robosuite."""
 
+    onlooker = "agentview"
+    """The camera of videos."""
+
     def __init__(
         self,
         build: Callable[[], Any],
@@ -98,6 +101,7 @@ class RobosuiteEnv:
         self._state_keys, self._state_dim, self._held = tuple(state_keys), state_dim, list(held)
         self._cameras, self._image_size, self._effects = cameras, image_size, effects
         self._renderer: CameraRenderer | None = None
+        self._film: CameraRenderer | None = None
         self._last_action = np.zeros(self.env.action_dim, np.float32)
         if cameras:
             self._open_renderer()  # a camera that does not exist is told at once
@@ -166,19 +170,49 @@ class RobosuiteEnv:
         return action
 
     def observe(self) -> dict[str, np.ndarray]:
-        """The observation now.
-
-        After a step MuJoCo's poses are those of the state before its last substep. Recomputing them touches nothing
-        that the dynamics depend on.
-        """
-        model, data = self.env.sim.model._model, self.env.sim.data._data
-        self._mujoco.mj_kinematics(model, data)
-        self._mujoco.mj_camlight(model, data)
+        """The observation now."""
+        _, data = self._model_and_data()
         observation = self.vectors(self.env._get_observations(force_update=True))
         if self._cameras:
             renderer = self._open_renderer()
             observation |= {IMAGES + camera: renderer.render(data, camera) for camera in self._cameras}
         return observation
+
+    def _model_and_data(self) -> tuple[Any, Any]:
+        """MuJoCo's, with poses that are up to date.
+
+        After a step they are those of the state before its last substep. Recomputing them touches nothing that the
+        dynamics depend on.
+        """
+        model, data = self.env.sim.model._model, self.env.sim.data._data
+        self._mujoco.mj_kinematics(model, data)
+        self._mujoco.mj_camlight(model, data)
+        return model, data
+
+    @property
+    def fps(self) -> float:
+        return float(self.env.control_freq)
+
+    def render(self, size: int) -> UInt8[np.ndarray, "size size 3"]:
+        """What an onlooker sees, for videos."""
+        model, data = self._model_and_data()
+        if self._film is None or self._film.model is not model or self._film.size != size:
+            self._film = CameraRenderer(model, (self.onlooker,), size, hidden_groups=(_COLLISION_GROUP,))
+        return self._film.render(data, self.onlooker)
+
+    def foresee(self, actions: Float32[np.ndarray, "steps action_dim"]) -> Float[np.ndarray, "points 2"]:
+        """The hand's path in the onlooker's picture.
+
+        An action sets a goal so far from where the hand is, and a spring and a damper pull it there: when the next goal
+        is set, it has gone about kp / kd times the duration of a step of the way.
+        """
+        controller = self.env.robots[0].controller
+        if not getattr(controller, "use_delta", False):
+            return np.zeros((0, 2))
+        goals = np.stack([controller.scale_action(action[: controller.control_dim])[:3] for action in actions])
+        moves = goals * controller.kp[:3] / controller.kd[:3] / self.fps
+        path = controller.ee_pos + np.concatenate([np.zeros((1, 3)), np.cumsum(moves, axis=0)])
+        return project(*self._model_and_data(), self.onlooker, path)
 
     def vectors(self, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """What is observed besides images, from robosuite's observables."""
