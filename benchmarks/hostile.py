@@ -1,6 +1,7 @@
 """What a policy server must survive: messages that are no requests, and requests that no policy can answer."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgpack
 import numpy as np
@@ -69,7 +70,7 @@ def _wrong_arrays(shape: tuple[int, ...]) -> list[bytes]:
 def _wrong_requests(shape: tuple[int, ...]) -> list[bytes]:
     """Sound messages that no policy can answer."""
     state = np.zeros(shape, np.float32)
-    messages = [
+    messages: list[dict[str, Any]] = [
         {},
         {"prompt": "push"},
         {KEY: state, "prompt": 7},

@@ -1,12 +1,13 @@
 """Deadlines: as many steps as fit, judged by how long they took before; never fewer than one."""
 
 import itertools
+import time
 
 import pytest
 import torch
 
 from oat.errors import InvalidOption
-from oat.policies import ChunkPredictor, Denoising, Noise, TokenDecoding, deadline
+from oat.policies import ChunkPredictor, Denoising, Noise, TokenDecoding
 from oat.policies.deadline import Deadline, StepTimes
 from oat.runtime.loading import load_runtime
 from tests.policies.small import observe, policy_of
@@ -23,7 +24,7 @@ def _predictor(kind: str) -> ChunkPredictor:
 def every_glance_takes_a_millisecond(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock by which every step and every chunk takes one millisecond."""
     ticks = itertools.count()
-    monkeypatch.setattr(deadline.time, "perf_counter", lambda: next(ticks) / 1e3)
+    monkeypatch.setattr(time, "perf_counter", lambda: next(ticks) / 1e3)
 
 
 @pytest.mark.usefixtures("every_glance_takes_a_millisecond")
@@ -51,7 +52,7 @@ def test_estimates_belong_to_a_number_of_rows() -> None:
 
 def test_careful_estimates_follow_what_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr(deadline.time, "perf_counter", lambda: now)
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
 
     def count_steps(milliseconds: float, step: float, finish: float, times: StepTimes) -> int:
         nonlocal now
