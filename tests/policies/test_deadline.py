@@ -1,6 +1,7 @@
 """Deadlines: as many steps as fit, judged by how long they took before; never fewer than one."""
 
 import itertools
+import time
 
 import pytest
 import torch
@@ -23,7 +24,7 @@ def _predictor(kind: str) -> ChunkPredictor:
 def every_glance_takes_a_millisecond(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock by which every step and every chunk takes one millisecond."""
     ticks = itertools.count()
-    monkeypatch.setattr("oat.policies.deadline.time.perf_counter", lambda: next(ticks) / 1e3)
+    monkeypatch.setattr(time, "perf_counter", lambda: next(ticks) / 1e3)
 
 
 @pytest.mark.usefixtures("every_glance_takes_a_millisecond")
@@ -51,7 +52,7 @@ def test_estimates_belong_to_a_number_of_rows() -> None:
 
 def test_careful_estimates_follow_what_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("oat.policies.deadline.time.perf_counter", lambda: now)
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
 
     def count_steps(milliseconds: float, step: float, finish: float, times: StepTimes) -> int:
         nonlocal now

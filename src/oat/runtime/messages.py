@@ -20,8 +20,10 @@ def pack(message: Mapping[str, Any]) -> bytes:
     return import_extra("msgpack", "serve").packb(message, default=_pack_array)
 
 
-def unpack(data: bytes) -> dict[str, Any]:
+def unpack(data: bytes | str) -> dict[str, Any]:
     """The map in a message."""
+    if isinstance(data, str):
+        raise InvalidMessage("messages are binary, got text")
     msgpack = import_extra("msgpack", "serve")
     try:
         message = msgpack.unpackb(data, object_hook=_unpack_array)

@@ -19,7 +19,7 @@ from typing import Any
 from rich.console import Console
 
 from oat.data.shuffle import derive_key
-from oat.errors import InvalidMessage, InvalidOption, OatError
+from oat.errors import InvalidOption, OatError
 from oat.extras import import_extra
 from oat.policies.decoding import Decoding, TokenDecoding
 from oat.policies.predictor import ChunkPredictor
@@ -152,8 +152,6 @@ class PolicyServer:
         await connection.close(_GOING_AWAY, "the server stops")
 
     async def _reply(self, message: bytes | str, episode: Episode, arrived: float, last_total: float | None) -> bytes:
-        if isinstance(message, str):
-            raise InvalidMessage("requests are binary messages, got text")
         given = unpack(message)
         if given.get(RESET) is True:
             episode.reset()
