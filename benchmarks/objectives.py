@@ -35,13 +35,38 @@ from oat.tokenizers.tokenizer import ActionSpace
 from oat.training.config import FitConfig, RecipeOptions, TokenizerOptions
 from oat.training.optimizers import make_optimizers
 
-OBJECTIVES: dict[str, TokenizerOptions] = {
-    "uniform": TokenizerOptions(keep="uniform", prefixes=1, balance=0.0),
-    "1/D": TokenizerOptions(keep="uniform", prefixes=1, balance=1.0),
-    "1/√D": TokenizerOptions(keep="uniform", prefixes=1, balance=0.5),
-    "D^-¼": TokenizerOptions(keep="uniform", prefixes=1, balance=0.25),
-    "2 prefixes": TokenizerOptions(keep="uniform", prefixes=2, balance=0.0),
-    "2 prefixes, 1/√D": TokenizerOptions(keep="uniform", prefixes=2, balance=0.5),
+
+@dataclass(frozen=True)
+class Objective:
+    """What is minimised in a step."""
+
+    prefixes: int = 1
+    """Decoded of every encoded chunk."""
+    balance: float = 0.0
+    """The weight of a prefix of length K is D_K to the power of minus this."""
+    chunks: int = 64
+    """Encoded in a step."""
+
+    @property
+    def size(self) -> str:
+        return f"{self.prefixes} × {self.chunks}"
+
+    @property
+    def options(self) -> TokenizerOptions:
+        return TokenizerOptions(keep="uniform", prefixes=self.prefixes, balance=self.balance, spread=0.0)
+
+
+PLAIN = Objective()
+OBJECTIVES = {
+    "uniform": PLAIN,
+    "1/D": Objective(balance=1.0),
+    "1/√D": Objective(balance=0.5),
+    "D^-¼": Objective(balance=0.25),
+    "2 prefixes": Objective(prefixes=2),
+    "2 prefixes, 1/√D": Objective(prefixes=2, balance=0.5),
+    "2 of half the chunks, 1/√D": Objective(prefixes=2, balance=0.5, chunks=32),
+    "2 of half the chunks, D^-¼": Objective(prefixes=2, balance=0.25, chunks=32),
+    "2 of half the chunks": Objective(prefixes=2, chunks=32),
 }
 _ROUNDS = 25
 _NO_WORSE = 1.02
@@ -79,36 +104,48 @@ def main(
     for seed, (number, name) in itertools.product(seeds, enumerate(OBJECTIVES)):
         record = out / f"seed-{seed}-objective-{number}.json"
         if name in only and not record.exists():
-            outcome = train(OBJECTIVES[name], data, steps[str(OBJECTIVES[name].prefixes)], seed)
+            outcome = train(OBJECTIVES[name], data, steps[OBJECTIVES[name].size], seed)
             record.write_text(json.dumps({"objective": name, **vars(outcome)}) + "\n")
-    records = [json.loads(file.read_text()) for file in sorted(out.glob("seed-*.json"))]
-    outcomes: dict[str, list[Outcome]] = {}
-    for record in records:
-        outcomes.setdefault(record.pop("objective"), []).append(Outcome(**record))
+    outcomes: dict[str, dict[int, Outcome]] = {}
+    for file in sorted(out.glob("seed-*.json")):
+        record, seed = json.loads(file.read_text()), int(file.stem.split("-")[1])
+        name = record.pop("objective")
+        outcomes.setdefault(name, {})[seed] = Outcome(**record)
     Console(width=140).print(make_table(outcomes))
 
 
 def count_steps(minutes: float, record: Path) -> dict[str, int]:
-    """How many steps with each number of prefixes take the given processor time; weights cost nothing."""
-    if not record.exists():
-        counts = sorted({options.prefixes or 1 for options in OBJECTIVES.values()})
-        seconds: dict[int, list[float]] = {count: [] for count in counts}
-        steps = {count: _training_step(count) for count in counts}
-        for _ in range(_ROUNDS):
-            for count, step in steps.items():
-                begin = time.process_time()
-                step()
-                seconds[count].append(time.process_time() - begin)
-        fitting = {count: math.floor(minutes * 60 / statistics.median(taken)) for count, taken in seconds.items()}
-        record.write_text(json.dumps({"minutes": minutes, **fitting}) + "\n")
-    return dict(json.loads(record.read_text()))
+    """How many steps of each size take the given processor time; weights cost nothing.
+
+    Plain steps are timed first; what was added later is timed in turn with them.
+    """
+    counts: dict[str, int] = json.loads(record.read_text()) if record.exists() else {}
+    for objective in OBJECTIVES.values():
+        if objective.size not in counts:
+            plain, other = time_steps(PLAIN, objective)
+            whole = counts.setdefault(PLAIN.size, math.floor(minutes * 60 / plain))
+            counts.setdefault(objective.size, math.floor(whole * plain / other))
+    record.write_text(json.dumps(counts, ensure_ascii=False) + "\n")
+    return counts
 
 
-def _training_step(prefixes: int) -> Callable[[], None]:
+def time_steps(*objectives: Objective) -> list[float]:
+    """Processor seconds of a step of each, taken in turn."""
+    steps = [_training_step(objective) for objective in objectives]
+    seconds: list[list[float]] = [[] for _ in objectives]
+    for _ in range(_ROUNDS):
+        for step, taken in zip(steps, seconds, strict=True):
+            begin = time.process_time()
+            step()
+            taken.append(time.process_time() - begin)
+    return [statistics.median(taken) for taken in seconds]
+
+
+def _training_step(objective: Objective) -> Callable[[], None]:
     """A step of the cpu preset's recipe, the optimizers' work included."""
-    model = make_tokenizer("oat", ActionSpace(32, 4), "cpu", TokenizerOptions(prefixes=prefixes))
+    model, rows = make_tokenizer("oat", ActionSpace(32, 4), "cpu", objective.options), objective.chunks
     optimizers = make_optimizers(model, {}, PRESETS["cpu"].training)
-    chunks, valid, generator = torch.randn(64, 32, 4), torch.ones(64, 32, dtype=torch.bool), torch.Generator()
+    chunks, valid, generator = torch.randn(rows, 32, 4), torch.ones(rows, 32, dtype=torch.bool), torch.Generator()
 
     def step() -> None:
         torch.autograd.backward(model(chunks, valid, generator).loss)
@@ -119,27 +156,31 @@ def _training_step(prefixes: int) -> Callable[[], None]:
     return step
 
 
-def train(model: TokenizerOptions, data: Path, steps: int, seed: int) -> Outcome:
+def train(objective: Objective, data: Path, steps: int, seed: int) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         out, begin = Path(folder) / "run", time.process_time()
-        recipe = RecipeOptions(steps=steps, validate_every=steps)
-        fit_tokenizer(FitConfig(data, out, seed=seed, model=model, recipe=recipe))
+        recipe = RecipeOptions(steps=steps, batch_size=objective.chunks, validate_every=steps)
+        fit_tokenizer(FitConfig(data, out, seed=seed, model=objective.options, recipe=recipe))
         last = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
     errors = [value for name, value in last.items() if name.startswith("validation/mse_")]
     return Outcome(steps, time.process_time() - begin, errors)
 
 
-def make_table(outcomes: dict[str, list[Outcome]]) -> Table:
-    """One row per objective: geometric means over seeds, and the largest ratio of an error to plain uniform's."""
+def make_table(outcomes: dict[str, dict[int, Outcome]]) -> Table:
+    """One row per objective: errors relative to plain uniform's with the same seed, as geometric means over seeds."""
     columns = (f"D_{k}" for k in range(1, 9))
-    table = Table("objective", "seeds", "steps", *columns, "mean ln D", "worst / uniform", box=box.MARKDOWN)
-    logs = {name: np.log([outcome.mse for outcome in several]).mean(0) for name, several in outcomes.items()}
-    for name in sorted(logs, key=lambda name: float(logs[name].mean())):
-        several, errors = outcomes[name], np.exp(logs[name])
-        worst = float((errors / np.exp(logs["uniform"])).max())
-        verdict = f"{worst:.3f}" + (" ✗" if worst > _NO_WORSE else "")
-        numbers = (f"{error:.4f}" for error in errors)
-        table.add_row(name, str(len(several)), str(several[0].steps), *numbers, f"{logs[name].mean():.3f}", verdict)
+    table = Table("objective", "seeds", "steps", *columns, "mean", "largest", box=box.MARKDOWN)
+    plain = {seed: np.log(outcome.mse) for seed, outcome in outcomes["uniform"].items()}
+    gains = {
+        name: np.mean([np.log(outcome.mse) - plain[seed] for seed, outcome in several.items()], axis=0)
+        for name, several in outcomes.items()
+    }
+    for name in sorted(gains, key=lambda name: float(gains[name].mean())):
+        ratios, several = np.exp(gains[name]), outcomes[name]
+        largest = f"{ratios.max():.3f}" + (" ✗" if ratios.max() > _NO_WORSE else "")
+        steps = next(iter(several.values())).steps
+        numbers = (f"{ratio:.3f}" for ratio in (*ratios, np.exp(gains[name].mean())))
+        table.add_row(name, str(len(several)), str(steps), *numbers, largest)
     return table
 
 

@@ -84,7 +84,7 @@ def quality(data: tyro.conf.Positional[Path], out: Path = Path("out/benchmarks")
     begin = time.perf_counter()
     ours = _train(FitConfig(data, out / "cpu", resume=True))
     minutes = (time.perf_counter() - begin) / 60
-    uniform = TokenizerOptions(keep="uniform", prefixes=1, balance=0.0)
+    uniform = TokenizerOptions(keep="uniform", prefixes=1, balance=0.0, spread=0.0)
     plain = _train(FitConfig(data, out / "cpu-uniform", model=uniform, resume=True))
     tokenizer = load_tokenizer(out / "cpu")
     windows, _ = split_windows(open_dataset(data), tokenizer.space, 0.1, 0)
@@ -115,7 +115,10 @@ def recipes(data: tyro.conf.Positional[Path], out: Path = Path("out/benchmarks")
     paper = RecipeOptions(steps=PAPER_STEPS, batch_size=BATCH, precision="no", validate_every=250)
     theirs = _train(FitConfig(data, out / "recipe-paper", preset="paper", recipe=paper, resume=True))
     cpu = make_tokenizer("oat", ActionSpace(HORIZON, DIM), "cpu").config
-    model = TokenizerOptions(grid=cpu.grid, prefixes=cpu.objective.prefixes, balance=cpu.objective.balance)
+    objective = cpu.objective
+    model = TokenizerOptions(
+        grid=cpu.grid, prefixes=objective.prefixes, balance=objective.balance, spread=objective.spread
+    )
     ours = _train(
         FitConfig(data, out / "recipe-ours", preset="paper", model=model, recipe=OURS_ON_THE_PAPER_S_MODEL, resume=True)
     )

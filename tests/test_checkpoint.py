@@ -5,11 +5,13 @@ from pathlib import Path
 import torch
 
 from oat.checkpoint import find_checkpoint, fingerprint, write_checkpoint
+from oat.model_card import ModelCard
 
 
 def write(folder: Path, value: float, config: dict[str, object] | None = None) -> Path:
     folder.mkdir(parents=True)
-    write_checkpoint(folder, "test", config or {}, {"weight": torch.full((2,), value)})
+    card = ModelCard("A test", "", "", (), {}, [], {})
+    write_checkpoint(folder, "test", config or {}, {"weight": torch.full((2,), value)}, card)
     return folder
 
 

@@ -19,6 +19,7 @@ README = (ROOT / "README.md").read_text()
 
 def test_python_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
     write_lerobot(tmp_path / "demonstrations", make_episodes(12))
     fitted("oat").save(tmp_path / "tokenizer")
     states = np.zeros((20, 4), np.float32)

@@ -14,6 +14,7 @@ _LATER = {
     "oat.tokenizers": ("BinTokenizer", "FASTTokenizer", "OATTokenizer", "QueSTTokenizer"),
     "oat.tokenizers.fitting": ("load_tokenizer",),
     "oat.policies": ("Denoising", "Noise", "TokenDecoding", "load_policy"),
+    "oat.runtime.loading": ("load_runtime",),
 }
 """What imports torch, which takes seconds, and is therefore imported when first used."""
 
@@ -34,6 +35,7 @@ __all__ = [
     "Windows",
     "__version__",
     "load_policy",
+    "load_runtime",
     "load_tokenizer",
     "open_dataset",
     "split_episodes",

@@ -1,6 +1,7 @@
-"""Checkpoints: a directory with config.json and model.safetensors, complete or absent, that can be moved anywhere.
+"""Checkpoints: a directory with config.json, model.safetensors and a card, complete or absent, that moves anywhere.
 
-No pickle. config.json holds the SHA-256 of the weights, so that a damaged or exchanged file is noticed.
+No pickle. config.json holds the SHA-256 of the weights, so that a damaged or exchanged file is noticed. The card is for
+people: nothing depends on it.
 """
 
 import dataclasses
@@ -20,9 +21,10 @@ from torch import Tensor
 from oat.atomic import staged_directory
 from oat.data.transforms import ActionTransform, from_config, to_config
 from oat.errors import CheckpointError, OatError
+from oat.model_card import ModelCard
 
-VERSION = 1
-CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
+FORMAT, VERSION = "oat", 1
+CONFIG_FILE, WEIGHTS_FILE, CARD_FILE = "config.json", "model.safetensors", "README.md"
 BEST = "best"
 """The folder of a run that holds its best checkpoint."""
 
@@ -32,18 +34,29 @@ Config = TypeVar("Config")
 @contextmanager
 def staged_checkpoint(directory: Path) -> Iterator[Path]:
     """A directory to fill that replaces an earlier checkpoint at once; anything else at that path is left alone."""
-    if directory.exists() and any(directory.iterdir()) and not (directory / CONFIG_FILE).exists():
+    if directory.exists() and any(directory.iterdir()) and not _is_checkpoint(directory):
         raise CheckpointError(f"{directory} exists and is no checkpoint; it is not overwritten")
     with staged_directory(directory) as staging:
         yield staging
 
 
-def write_checkpoint(directory: Path, kind: str, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """Write the two files into an existing directory."""
+def _is_checkpoint(directory: Path) -> bool:
+    """Whether it is one of ours: language models have a config.json, too."""
+    try:
+        return bool(json.loads((directory / CONFIG_FILE).read_text("utf-8"))["format"] == FORMAT)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def write_checkpoint(
+    directory: Path, kind: str, config: dict[str, Any], tensors: dict[str, Tensor], card: ModelCard
+) -> None:
+    """Write the three files into an existing directory."""
     weights = save_tensors({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
-    described = {"format": "oat", "version": VERSION, "kind": kind, "weights_sha256": _hash(weights), **config}
+    described = {"format": FORMAT, "version": VERSION, "kind": kind, "weights_sha256": _hash(weights), **config}
     (directory / WEIGHTS_FILE).write_bytes(weights)
-    (directory / CONFIG_FILE).write_text(json.dumps(described, indent=2, ensure_ascii=False))
+    (directory / CONFIG_FILE).write_text(json.dumps(described, indent=2, ensure_ascii=False), "utf-8")
+    (directory / CARD_FILE).write_text(card.render(described["weights_sha256"]), "utf-8")
 
 
 def find_checkpoint(path: str | Path) -> Path:
@@ -61,7 +74,7 @@ def fingerprint(directory: Path) -> str:
 def load_checkpoint(directory: Path, kinds: Collection[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The configuration and the tensors, or an error that says what is there instead."""
     try:
-        config = json.loads((directory / CONFIG_FILE).read_text())
+        config = json.loads((directory / CONFIG_FILE).read_text("utf-8"))
         weights = (directory / WEIGHTS_FILE).read_bytes()
         kind, version = config["kind"], config["version"]
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -6,7 +6,7 @@ import traceback
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
 import tyro
 from rich.console import Console
@@ -15,6 +15,7 @@ from rich.markup import escape
 from oat.data.episodes import CameraStorage, WhenExists
 from oat.errors import OatError
 from oat.evaluation.config import EvalConfig
+from oat.runtime.config import LatencyConfig, ServeConfig
 from oat.sims.config import CollectConfig
 from oat.training.config import FitConfig, TrainPolicyConfig
 
@@ -155,6 +156,41 @@ def compare(
     compare_records(first, second, first_policy, second_policy)
 
 
+def export(policy: tyro.conf.Positional[Path], out: Path, threads: int = 1) -> None:
+    """Write a policy as ONNX graphs, which oat.load_runtime runs faster than PyTorch, and check that they agree.
+
+    Args:
+        policy: The policy's checkpoint or run.
+        out: The directory to write.
+        threads: Of the check.
+    """
+    from oat.runtime.export import export_policy
+
+    export_policy(policy, out, threads)
+
+
+def bench(what: tyro.conf.Positional[Literal["latency"]], config: tyro.conf.OmitArgPrefixes[LatencyConfig]) -> None:
+    """Time a policy from observation to actions: PyTorch, its compiler and ONNX Runtime side by side.
+
+    Args:
+        what: What to measure.
+        config: How.
+    """
+    from oat.runtime.latency import measure_latency
+
+    measure_latency(config)
+
+
+def serve(config: tyro.conf.OmitArgPrefixes[ServeConfig]) -> None:
+    """Serve a policy to robots over WebSockets, in the openpi protocol; unmodified openpi clients can use it.
+
+    Several robots are answered at once. /healthz and /metrics answer over HTTP. SIGTERM finishes requests in flight.
+    """
+    from oat.runtime.server import serve_policy
+
+    serve_policy(config)
+
+
 VERBS: dict[str, Any] = {
     "collect": collect,
     "inspect": inspect,
@@ -163,6 +199,9 @@ VERBS: dict[str, Any] = {
     "train": train,
     "eval": evaluate,
     "compare": compare,
+    "export": export,
+    "bench": bench,
+    "serve": serve,
 }
 
 

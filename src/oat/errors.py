@@ -78,6 +78,14 @@ class SimulatorError(OatError):
     """A simulator cannot do what was asked, such as rendering without graphics libraries."""
 
 
+class InvalidMessage(OatError):
+    """A message over the network is not what the protocol allows."""
+
+
+class PolicyServerError(OatError):
+    """A policy server cannot be reached, or refused a request."""
+
+
 class MissingExtra(OatError, ImportError):
     """An optional dependency is not installed."""
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oat.errors import InvalidOption
-from oat.nn.fsq import FSQ, Grid
+from oat.nn.fsq import FSQ, Grid, levels_within
 
 LEVEL_SETS = [(8, 6, 5), (8, 8, 8), (8, 5, 5, 5), (8, 8, 6, 5), (7, 5, 5, 5, 5), (2,), (3, 2)]
 GRIDS: list[Grid] = ["tanh", "symmetric"]
@@ -86,3 +86,18 @@ def test_impossible_levels_are_refused() -> None:
     for levels in ((), (1, 5)):
         with pytest.raises(InvalidOption, match="at least 2"):
             FSQ(levels)
+
+
+@pytest.mark.parametrize(("size", "levels"), [(1024, (8, 5, 5, 5)), (1000, (8, 5, 5, 5)), (240, (8, 6, 5)), (5, (5,))])
+def test_levels_are_chosen_for_a_vocabulary(size: int, levels: tuple[int, ...]) -> None:
+    assert levels_within(size) == levels
+
+
+@given(size=st.integers(125, 70_000))
+def test_the_chosen_vocabulary_is_nearly_as_large_as_allowed(size: int) -> None:
+    assert 0.75 * size < FSQ(levels_within(size)).vocab_size <= size
+
+
+def test_a_vocabulary_has_at_least_five_tokens() -> None:
+    with pytest.raises(InvalidOption, match="at least 5 tokens, got 4"):
+        levels_within(4)

@@ -137,8 +137,8 @@ def _force(policy: AutoregressivePolicy, rows: list[list[int]], monkeypatch: pyt
     wanted = torch.tensor(rows)
 
     def forced(hidden: Tensor) -> Tensor:
-        logits = torch.zeros(len(hidden), 1, policy.outputs)
-        logits.scatter_(2, wanted[:, len(asked), None, None], 5.0)
+        logits = torch.zeros(len(hidden), policy.outputs)
+        logits.scatter_(1, wanted[:, len(asked), None], 5.0)
         asked.append(len(asked))
         return logits
 

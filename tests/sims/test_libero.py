@@ -230,6 +230,9 @@ def test_stored_states_show_what_was_seen(tmp_path: Path) -> None:
     for key, values in shown.items():
         difference = np.abs(values.astype(np.float64) - live[1][key])
         assert difference.mean() < 0.1 if key.startswith(IMAGES) else difference.max() < 1e-5
+    env = environment(STOVE, *CAMERAS)
+    with pytest.raises(SimulatorError, match="of another task: it has no flat_stove_1"):
+        env.reset_to(env.simulator_state, "<mujoco/>")
 
 
 @needs_assets

@@ -135,7 +135,8 @@ def test_a_policy_trained_on_the_demonstrations_acts(tmp_path: Path) -> None:
     oat("convert", PUSHT, tmp_path / "data", "--episodes", "0:4")
     for command in (
         "fit --data data --tokenizer bin --action-horizon 16 --out bin",
-        f"train --data data --tokenizer bin --preset tiny --steps 2 --out policy --observe {STATE} {IMAGES}{CAMERA}",
+        "train --data data --tokenizer bin --preset tiny --steps 2 --demonstrator human --out policy "
+        f"--observe {STATE} {IMAGES}{CAMERA}",
         "eval policy --sim pusht --episodes 2 --workers 2 --out records",
     ):
         done = oat(*command.split(), cwd=tmp_path)

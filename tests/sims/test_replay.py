@@ -24,7 +24,7 @@ def composite(arm: Mapping[str, Any] = OSC_POSE, kind: str = "BASIC", **parts: A
     return {"type": kind, "body_parts": {"right": {**arm, "gripper": {"type": "GRIP"}}, **parts}}
 
 
-def absolute(**changes: Any) -> dict[str, Any]:
+def without_delta(**changes: Any) -> dict[str, Any]:
     return {key: value for key, value in OSC_POSE.items() if key != "control_delta"} | changes
 
 
@@ -48,7 +48,7 @@ def test_a_file_builds_the_very_environment(tmp_path: Path) -> None:
         {"controller_configs": composite(), "lite_physics": False},
         {"controller_configs": composite(base={"type": "JOINT_VELOCITY"})},
         {"controller_configs": {"type": "BASIC", "body_parts": {"arms": composite()["body_parts"]}}},
-        {"controller_configs": composite(absolute(input_type="delta", input_ref_frame="base"))},
+        {"controller_configs": composite(without_delta(input_type="delta", input_ref_frame="base"))},
         {"controller_configs": composite(OSC_POSE | {"goal_update_mode": "achieved"}), "base_types": "default"},
     ],
 )
@@ -74,8 +74,9 @@ def test_what_means_the_same_is_translated(changes: dict[str, Any]) -> None:
         ),
         ({"controller_configs": {"type": "BASIC", "body_parts": {"legs": {}}}}, "of legs is not that of one arm"),
         ({"robots": ["Panda", "Panda"]}, "one Panda, not for"),
-        ({"controller_configs": composite(absolute(input_type="absolute"))}, "actions are absolute poses"),
-        ({"controller_configs": composite(OSC_POSE | {"control_delta": False})}, "poses in the frame of the world"),
+        ({"controller_configs": composite(without_delta(input_type="absolute"))}, "actions are poses to go to"),
+        ({"controller_configs": composite(OSC_POSE | {"control_delta": False})}, "actions are poses to go to"),
+        ({"controller_configs": OSC_POSE | {"control_delta": False}}, "actions are poses to go to"),
         ({"controller_configs": composite(OSC_POSE | {"input_ref_frame": "hand"})}, "in the frame of the hand"),
         ({"controller_configs": composite(OSC_POSE | {"goal_update_mode": "desired"})}, "add to the last goal"),
         ({"lite_physics": True}, "lite_physics steps the simulation in another way"),

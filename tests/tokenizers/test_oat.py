@@ -14,7 +14,7 @@ from oat.data.episodes import Episodes
 from oat.data.normalize import Normalizer, action_statistics
 from oat.errors import InvalidOption
 from oat.nn.transformer import Width
-from oat.tokenizers.autoencoder import AutoencoderTokenizer, Keep, ObjectiveConfig
+from oat.tokenizers.autoencoder import AutoencoderTokenizer, Keep, ObjectiveConfig, crowding
 from oat.tokenizers.decoder import DecoderConfig, masked_error
 from oat.tokenizers.evaluation import codebook_use, distortions, draw_chunks
 from oat.tokenizers.fitting import PRESETS, TokenizerTraining, make_tokenizer
@@ -88,6 +88,18 @@ def test_padded_steps_do_not_count_in_the_loss() -> None:
     decoded, target = torch.zeros(1, 4, 2), torch.tensor([[[1.0, 1], [2, 2], [50, 50], [50, 50]]])
     valid = torch.tensor([[True, True, False, False]])
     assert float(masked_error(decoded, target, valid)) == pytest.approx((1 + 4) / 2)
+
+
+def test_crowding_falls_as_codes_spread() -> None:
+    even = torch.stack(torch.meshgrid(*[torch.linspace(-1, 1, 4)] * 3, indexing="ij"), -1).reshape(64, 1, 3)
+    crowded = [float(crowding(even * scale)) for scale in (1.0, 0.5, 0.1, 0.0)]
+    assert crowded == sorted(crowded)
+    assert crowded[-1] == pytest.approx(0, abs=1e-4)  # all in one place
+    leaning = even.clone().requires_grad_()
+    torch.autograd.backward(crowding(torch.cat([leaning * 0.1, even + 5])))
+    assert leaning.grad is not None
+    assert (leaning.grad * even).sum() < 0  # descending moves them apart
+    assert torch.isfinite(crowding(torch.zeros(1, 2, 3)))
 
 
 def test_balanced_weights_count_every_prefix_alike() -> None:

@@ -148,7 +148,7 @@ def test_saved_and_moved_it_is_the_same(kind: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", code, kind, str(tmp_path / "b"), str(tmp_path / "chunks.npy")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(tokens.tolist())
-    assert sorted(p.name for p in (tmp_path / "b").iterdir()) == ["config.json", "model.safetensors"]
+    assert sorted(p.name for p in (tmp_path / "b").iterdir()) == ["README.md", "config.json", "model.safetensors"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -209,8 +209,11 @@ def test_damaged_checkpoints_are_refused(tmp_path: Path) -> None:
         TOKENIZERS["oat"].load(tmp_path / "oat")
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "a").write_text("")
-    with pytest.raises(CheckpointError, match="not overwritten"):
-        fitted("oat").save(tmp_path / "notes")
+    (tmp_path / "language-model").mkdir()
+    (tmp_path / "language-model" / "config.json").write_text('{"model_type": "llama"}')
+    for taken in ("notes", "language-model"):
+        with pytest.raises(CheckpointError, match="not overwritten"):
+            fitted("oat").save(tmp_path / taken)
 
 
 def test_tokens_are_sliced_by_prefix() -> None:

@@ -99,7 +99,11 @@ def _fit(data: Path, out: Path, *options: str, processes: int = 1, **environment
 def test_two_processes_train_as_one_does(data: Path, tmp_path: Path) -> None:
     """The shards' mean gradient is the whole batch's; QueST, because its training draws no random numbers."""
     for processes in (1, 2):
-        _fit(data, tmp_path / str(processes), "--steps", "12", "--validate-every", "6", processes=processes)
+        _fit(data, tmp_path / str(processes), "--steps", "20", "--validate-every", "10", processes=processes)
+    logs = [[json.loads(line) for line in (tmp_path / run / "metrics.jsonl").read_text().splitlines()] for run in "12"]
+    ranks, losses = ([[line[name] for line in log if name in line] for log in logs] for name in ("processes", "loss"))
+    assert ranks == [[1] * len(losses[0]), [2] * len(losses[1])]
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-3)
     one, two = (load_file(tmp_path / run / "last" / "model.safetensors") for run in "12")
     for name, weights in one.items():
         torch.testing.assert_close(two[name], weights, atol=2e-4, rtol=1e-3)

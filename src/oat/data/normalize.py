@@ -1,7 +1,5 @@
 """Per-dimension affine maps to model space and back, fitted on training episodes only."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -10,7 +8,7 @@ from torch import Tensor, nn
 from oat.data.chunks import Windows
 from oat.data.episodes import Episodes
 from oat.data.statistics import RunningStatistics
-from oat.data.transforms import ActionTransform, Identity
+from oat.data.transforms import ActionTransform, Identity, transform_inputs
 from oat.errors import InvalidOption
 
 NORMALIZATIONS = ("min_max", "quantile", "mean_std")
@@ -75,6 +73,11 @@ class Normalizer(nn.Module):
     def denormalize(self, values: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n dim"]:
         return values * self.spread + self.center
 
+    def ranges(self) -> list[tuple[float, float, float, float]]:
+        """Each dimension's lowest and highest value in fitting, its centre and its spread."""
+        lowest, highest = self.denormalize(self.low), self.denormalize(self.high)
+        return list(zip(*(each.tolist() for each in (lowest, highest, self.center, self.spread)), strict=True))
+
 
 def action_statistics(windows: Windows, transform: ActionTransform | None = None) -> RunningStatistics:
     """Statistics of transformed actions over every valid step of every window: what a model will see."""
@@ -83,21 +86,12 @@ def action_statistics(windows: Windows, transform: ActionTransform | None = None
     state_dim = None if key is None else int(windows.episodes.observation(key).shape[1])
     transform.output_dim(windows.episodes.action_dim, state_dim)
     statistics = RunningStatistics(len(windows) * horizon)
-    for actions, state, valid in _transform_inputs(windows, key):
+    for first in range(0, len(windows), _BLOCK):
+        batch = windows[np.arange(first, min(first + _BLOCK, len(windows)))]
+        actions, valid, state = transform_inputs(batch, transform)
         transform.check_values(actions, state)
         statistics.update(transform.forward(actions, state)[valid].numpy())
     return statistics
-
-
-def _transform_inputs(windows: Windows, state_key: str | None) -> Iterator[tuple[Tensor, Tensor | None, Tensor]]:
-    for first in range(0, len(windows), _BLOCK):
-        batch = windows[np.arange(first, min(first + _BLOCK, len(windows)))]
-        state = None
-        if state_key is not None:
-            if state_key not in batch.observations:
-                raise InvalidOption(f"the windows must read {state_key!r}, which the action transform refers to")
-            state = torch.from_numpy(batch.observations[state_key][:, -1])
-        yield torch.from_numpy(batch.actions), state, torch.from_numpy(batch.valid_mask)
 
 
 def observation_statistics(episodes: Episodes, key: str) -> RunningStatistics:

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from oat.data.chunks import Batch
 from oat.data.episodes import STATE
 from oat.data.rotations import (
     axis_angle_to_matrix,
@@ -24,7 +25,7 @@ from oat.data.rotations import (
     quaternion_to_matrix,
     sixd_to_matrix,
 )
-from oat.errors import TransformError, unknown_name
+from oat.errors import InvalidOption, TransformError, unknown_name
 
 Chunk = Float[Tensor, "batch time dim"]
 Transformed = Float[Tensor, "batch time transformed"]
@@ -349,3 +350,14 @@ def parse(text: str) -> ActionTransform:
         return from_config(json.loads(text))
     except json.JSONDecodeError as error:
         raise TransformError(f"{text!r} is neither a transform's name nor JSON ({error})") from error
+
+
+def transform_inputs(
+    batch: Batch, transform: ActionTransform, device: torch.device | str = "cpu"
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """A batch's actions, which of them are real, and the latest frame of the state that the transform refers to."""
+    key = transform.state_key
+    if key is not None and key not in batch.observations:
+        raise InvalidOption(f"the windows must read {key!r}, which the action transform refers to")
+    state = None if key is None else torch.from_numpy(batch.observations[key][:, -1]).to(device)
+    return torch.from_numpy(batch.actions).to(device), torch.from_numpy(batch.valid_mask).to(device), state

@@ -64,7 +64,7 @@ def _run(config: EvalConfig, policy: Policy, plan: Plan, ledger: "Ledger") -> No
 
             Rollout(policy, crew, config.batch, finish).run(missing)
     except KeyboardInterrupt as interrupt:
-        done = len(counted & ledger.log.finished)
+        done = len(counted & {record.key for record in read_records(ledger.log.path)})  # one may just have been written
         raise KeyboardInterrupt(
             f"interrupted; {done} of {len(counted)} episodes are recorded in {config.out}, "
             "and the same command continues there"

@@ -5,6 +5,7 @@ nearest rounding boundary, which it does not give.
 """
 
 import math
+from itertools import combinations_with_replacement, count
 from typing import Literal
 
 import torch
@@ -14,6 +15,19 @@ from torch import Tensor, nn
 from oat.errors import InvalidOption
 
 Grid = Literal["tanh", "symmetric"]
+
+
+def levels_within(size: int) -> tuple[int, ...]:
+    """5 to 8 levels in each of a few dimensions, with the largest vocabulary that does not exceed `size`."""
+    best: tuple[int, ...] = ()
+    for dims in count(1):
+        fitting = [levels for levels in combinations_with_replacement((8, 7, 6, 5), dims) if math.prod(levels) <= size]
+        if not fitting:
+            break
+        best = max(best, *fitting, key=lambda levels: math.prod(levels) if levels else 0)
+    if not best:
+        raise InvalidOption(f"a vocabulary needs at least 5 tokens, got {size}")
+    return best
 
 
 class FSQ(nn.Module):

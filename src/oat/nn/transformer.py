@@ -57,14 +57,13 @@ class KeyValueCache:
         self.length = 0
 
     def append(
-        self, new: KeysValues
+        self, key: Float[Tensor, "batch heads head_dim"], value: Float[Tensor, "batch heads head_dim"]
     ) -> tuple[Float[Tensor, "batch heads all head_dim"], Float[Tensor, "batch heads all head_dim"]]:
-        """Add positions; gives all so far."""
-        end = self.length + new[0].shape[2]
-        for memory, values in zip(self._memory, new, strict=True):
-            memory[:, :, self.length : end] = values
-        self.length = end
-        return self._memory[0, :, :, :end], self._memory[1, :, :, :end]
+        """Add a position; gives all so far."""
+        keys, values = self._memory
+        keys[:, :, self.length], values[:, :, self.length] = key, value
+        self.length += 1
+        return keys[:, :, : self.length], values[:, :, : self.length]
 
 
 class Attention(nn.Module):
@@ -98,9 +97,9 @@ class Attention(nn.Module):
         """`mask` is True where a query may look."""
         keys, values = keys_values
         q = self.query(queries).view(*queries.shape[:2], self.width.heads, self.width.head_dim)
-        q = self.query_norm(q.transpose(1, 2)).expand(len(keys), -1, -1, -1)
+        q = self.query_norm(q.transpose(1, 2)).expand(keys.shape[0], -1, -1, -1)
         mixed = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, is_causal=causal)
-        return self.out(mixed.transpose(1, 2).reshape(len(keys), queries.shape[1], self.width.dim))
+        return self.out(mixed.transpose(1, 2).reshape(keys.shape[0], queries.shape[1], self.width.dim))
 
     def forward(
         self,
@@ -110,6 +109,17 @@ class Attention(nn.Module):
         causal: bool = False,
     ) -> Float[Tensor, "batch q dim"]:
         return self.attend(queries, self.keys_values(memory), mask, causal)
+
+    def attend_once(self, query: Float[Tensor, "batch dim"], keys_values: KeysValues) -> Float[Tensor, "batch dim"]:
+        """`attend` for one query a row, which has no time axis to move about."""
+        one = self.query(query).view(len(query), self.width.heads, 1, self.width.head_dim)
+        mixed = F.scaled_dot_product_attention(self.query_norm(one), *keys_values)
+        return self.out(mixed.reshape(len(query), self.width.dim))
+
+    def step(self, x: Float[Tensor, "batch dim"], past: KeyValueCache) -> Float[Tensor, "batch dim"]:
+        """Self-attention of one position more of a causal sequence, whose earlier ones are in `past`."""
+        key, value = self.key_value(x).view(len(x), 2, self.width.heads, self.width.head_dim).unbind(1)
+        return self.attend_once(x, past.append(self.key_norm(key), value))
 
 
 class GatedFeedForward(nn.Module):
@@ -182,18 +192,15 @@ class DecoderBlock(nn.Module):
     ) -> Float[Tensor, "batch time dim"]:
         normed = self.self_norm(x)
         x = x + self.self_attention(normed, normed, causal=causal)
-        return self._read(x, self.cross_attention.keys_values(memory))
+        x = x + self.cross_attention(self.cross_norm(x), memory)
+        return x + self.feed_forward(self.feed_forward_norm(x))
 
     def step(
-        self, x: Float[Tensor, "batch 1 dim"], memory: KeysValues, past: KeyValueCache
-    ) -> Float[Tensor, "batch 1 dim"]:
+        self, x: Float[Tensor, "batch dim"], memory: KeysValues, past: KeyValueCache
+    ) -> Float[Tensor, "batch dim"]:
         """One position more of a causal sequence, whose earlier ones are in `past`."""
-        normed = self.self_norm(x)
-        x = x + self.self_attention.attend(normed, past.append(self.self_attention.keys_values(normed)))
-        return self._read(x, memory)
-
-    def _read(self, x: Float[Tensor, "#batch time dim"], memory: KeysValues) -> Float[Tensor, "batch time dim"]:
-        x = x + self.cross_attention.attend(self.cross_norm(x), memory)
+        x = x + self.self_attention.step(self.self_norm(x), past)
+        x = x + self.cross_attention.attend_once(self.cross_norm(x), memory)
         return x + self.feed_forward(self.feed_forward_norm(x))
 
 
@@ -232,7 +239,7 @@ class Generation:
     memories: list[KeysValues]
     pasts: list[KeyValueCache]
 
-    def step(self, x: Float[Tensor, "batch 1 dim"]) -> Float[Tensor, "batch 1 dim"]:
+    def step(self, x: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch dim"]:
         for block, memory, past in zip(self.backbone.layers, self.memories, self.pasts, strict=True):
             x = block.step(x, memory, past)
         return self.backbone.norm(x)

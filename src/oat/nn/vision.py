@@ -23,7 +23,7 @@ def crop_offsets(images: Images, size: tuple[int, int], generator: torch.Generat
     """The upper left corner of each row's crop: random with a generator, else the centre."""
     room = torch.tensor(images.shape[2:4]) - torch.tensor(size)
     if generator is None:
-        return (room // 2).expand(len(images), 2)
+        return (room // 2).expand(images.shape[0], 2)
     return (torch.rand(len(images), 2, generator=generator) * (room + 1)).long()
 
 
@@ -34,7 +34,7 @@ def crop(
     offsets = offsets.to(images.device)
     rows = offsets[:, :1] + torch.arange(size[0], device=images.device)
     columns = offsets[:, 1:] + torch.arange(size[1], device=images.device)
-    batch = torch.arange(len(images), device=images.device)
+    batch = torch.arange(images.shape[0], device=images.device)
     return images[batch[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2, 4)
 
 

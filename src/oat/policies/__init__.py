@@ -9,7 +9,8 @@ from oat.policies.autoregressive import TOKENIZER_FOLDER, AutoregressivePolicy
 from oat.policies.context import ContextConfig
 from oat.policies.decoding import Decoding, Denoising, Noise, TokenDecoding
 from oat.policies.diffusion import DiffusionPolicy
-from oat.policies.policy import Chunk, Policy, PolicyConfig
+from oat.policies.policy import Policy, PolicyConfig
+from oat.policies.predictor import Chunk, ChunkPredictor
 from oat.tokenizers.fitting import load_tokenizer
 from oat.tokenizers.tokenizer import ActionSpace
 
@@ -17,6 +18,7 @@ __all__ = [
     "POLICIES",
     "AutoregressivePolicy",
     "Chunk",
+    "ChunkPredictor",
     "Decoding",
     "Denoising",
     "DiffusionPolicy",

@@ -9,10 +9,13 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from oat.data.normalize import Normalizer
 from oat.errors import InvalidOption
 from oat.policies.context import ContextConfig, Values
-from oat.policies.decoding import Decoding, Noise, TokenDecoding, choose, gumbel
-from oat.policies.policy import Chunk, Policy, PolicyConfig
+from oat.policies.deadline import Pace
+from oat.policies.decoding import Decoding, Noise, TokenDecoding, TokenLimits, choose, gumbel
+from oat.policies.policy import Policy, PolicyConfig
+from oat.policies.predictor import Chunk
 from oat.tokenizers.tokenizer import ActionTokenizer, Tokens
 
 TOKENIZER_FOLDER = "tokenizer"
@@ -90,32 +93,34 @@ class AutoregressivePolicy(Policy):
             ids = torch.where(places < tokens.lengths[:, None], ids, self.eos)
         return ids, (places < tokens.lengths[:, None] + self.variable_length).float()
 
-    def _logits(self, hidden: Float[Tensor, "batch time dim"]) -> Float[Tensor, "batch time outputs"]:
+    def _logits(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch outputs"]:
         """The output weights are the embeddings; BOS, the last of them, is left out."""
         return F.linear(hidden, self.embedding.weight[: self.outputs]).float()
+
+    @property
+    def action_normalizer(self) -> Normalizer:
+        return self.tokenizer.normalizer
 
     @property
     def default_decoding(self) -> TokenDecoding:
         return TokenDecoding()
 
     def check_decoding(self, decoding: Decoding) -> None:
-        if not isinstance(decoding, TokenDecoding):
-            raise InvalidOption(f"an autoregressive policy decodes by TokenDecoding, got {decoding}")
-        if decoding.num_tokens is None:
-            return
-        if not self.tokenizer.prefix_decodable:
-            raise InvalidOption(f"{self.tokenizer.kind} has no prefixes that decode: num_tokens must be left out")
-        if decoding.num_tokens > self.longest:
-            raise InvalidOption(f"num_tokens must be 1…{self.longest}, got {decoding.num_tokens}")
+        limits = TokenLimits(self.tokenizer.kind, self.anytime, self.longest, self.space.action_horizon)
+        limits.check(decoding)
+
+    @property
+    def anytime(self) -> bool:
+        return self.tokenizer.prefix_decodable
 
     def generate(
-        self, values: Values, tasks: Int64[Tensor, " batch"], decoding: Any, noise: Noise | None, every_step: bool
+        self, values: Values, tasks: Int64[Tensor, " batch"], decoding: Any, noise: Noise | None, pace: Pace
     ) -> Iterator[Chunk]:
-        state, decoded_each = self.current_state(values), every_step and self.tokenizer.prefix_decodable
-        length = decoding.num_tokens or self.length
+        state, length = self.current_state(values), decoding.num_tokens or self.length
         for ids, log_probabilities in self.generate_tokens(values, tasks, decoding, noise):
-            if decoded_each or ids.shape[1] == length or self._finished(ids):
-                yield self._chunk(ids, log_probabilities, state)
+            wanted = pace.wants_chunk() and self.anytime
+            if wanted or ids.shape[1] == length or self._finished(ids):
+                yield self._chunk(ids, log_probabilities, state, decoding.num_actions)
 
     def _finished(self, ids: Int64[Tensor, "batch tokens"]) -> bool:
         return self.variable_length and bool((ids == self.eos).any(1).all())
@@ -133,8 +138,7 @@ class AutoregressivePolicy(Policy):
         chosen = torch.empty(len(context), length, device=context.device)
         last = torch.full((len(context),), self.bos, device=context.device)
         for place in range(length):
-            hidden = sequence.step((self.embedding(last) + self.positions[place])[:, None])
-            logits = self._logits(hidden)[:, 0]
+            logits = self._logits(sequence.step(self.embedding(last) + self.positions[place]))
             last = choose(logits, decoding, None if random is None else random[:, place])
             ids[:, place] = last
             chosen[:, place] = logits.log_softmax(-1).gather(1, last[:, None])[:, 0]
@@ -147,11 +151,12 @@ class AutoregressivePolicy(Policy):
         ids: Int64[Tensor, "batch tokens"],
         log_probabilities: Float[Tensor, "batch tokens"],
         state: Float[Tensor, "batch state"] | None,
+        num_actions: int | None,
     ) -> Chunk:
         lengths = torch.full((len(ids),), ids.shape[1], device=ids.device)
         if not self.variable_length:
             tokens = Tokens(ids.clone(), lengths)
-            actions, valid = self.tokenizer.try_decode(tokens, state=state)
+            actions, valid = self.tokenizer.try_decode(tokens, num_actions, state)
             return Chunk(actions, valid, lengths, tokens, log_probabilities.clone())
         ended = ids == self.eos
         finished = ended.any(1)
@@ -159,7 +164,7 @@ class AutoregressivePolicy(Policy):
         real = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
         tokens = Tokens(ids.where(real, 0), lengths)
         decodable = Tokens(tokens.ids, lengths.clamp(1, self.tokenizer.max_tokens))
-        actions, valid = self.tokenizer.try_decode(decodable, state=state)
+        actions, valid = self.tokenizer.try_decode(decodable, num_actions, state)
         valid = valid & finished & (lengths > 0)
         counted = torch.arange(ids.shape[1], device=ids.device) <= lengths[:, None]
         return Chunk(

@@ -184,36 +184,43 @@ class ContextEncoder(nn.Module):
     def read(
         self, observation: Observation, also: Mapping[str, tuple[int, ...]] | None = None
     ) -> tuple[Values, Int64[Tensor, " batch"]]:
-        """An observation as tensors on this module's device, after every check; `also` names further vectors."""
-        sizes = {**(also or {}), **self.config.sizes()}
-        self._check(observation, sizes)
-        tasks = self.task.find(observation.tasks)
-        values = {key: torch.as_tensor(observation.values[key]) for key in sizes}
-        read = {key: value if key in self.config.cameras else value.float() for key, value in values.items()}
-        device = self.positions.device
-        return {key: value.to(device) for key, value in read.items()}, tasks.to(device)
+        """An observation and its tasks' numbers as tensors on this module's device; `also` names further vectors."""
+        values = read_values(self.config, observation, also)
+        tasks, device = self.task.find(observation.tasks), self.positions.device
+        return {key: value.to(device) for key, value in values.items()}, tasks.to(device)
 
-    def _check(self, observation: Observation, sizes: Mapping[str, tuple[int, ...]]) -> None:
-        if len(observation) == 0:
-            raise InvalidObservation("the observation has no rows")
-        for key, size in sizes.items():
-            if key not in observation.values:
-                raise InvalidObservation(
-                    f"the observation lacks {key!r}; it needs {', '.join(sizes)}, "
-                    f"got {', '.join(observation.values) or 'nothing'}"
-                )
-            value = np.asarray(observation.values[key])
-            expected = (len(observation), self.config.obs_horizon, *size)
-            if value.shape != expected:
-                raise InvalidObservation(f"{key} must be {expected} (rows, frames, …), got {value.shape}")
-            if key in self.config.cameras:
-                if value.dtype != np.uint8:
-                    raise InvalidObservation(f"{key} must be uint8 images, got {value.dtype}")
-            elif not np.issubdtype(value.dtype, np.floating):
-                raise InvalidObservation(f"{key} must be floating-point numbers, got {value.dtype}")
-            elif not (fine := np.abs(value) <= _LARGEST).all():
-                where = tuple(np.argwhere(~fine)[0].tolist())
-                raise InvalidObservation(f"{key}{list(where)} is {value[where]}")
+
+def read_values(
+    config: ContextConfig, observation: Observation, also: Mapping[str, tuple[int, ...]] | None = None
+) -> Values:
+    """What a context of this configuration sees of an observation, after every check; `also` names further vectors."""
+    sizes = {**(also or {}), **config.sizes()}
+    _check(config, observation, sizes)
+    values = {key: torch.as_tensor(observation.values[key]) for key in sizes}
+    return {key: value if key in config.cameras else value.float() for key, value in values.items()}
+
+
+def _check(config: ContextConfig, observation: Observation, sizes: Mapping[str, tuple[int, ...]]) -> None:
+    if len(observation) == 0:
+        raise InvalidObservation("the observation has no rows")
+    for key, size in sizes.items():
+        if key not in observation.values:
+            raise InvalidObservation(
+                f"the observation lacks {key!r}; it needs {', '.join(sizes)}, "
+                f"got {', '.join(observation.values) or 'nothing'}"
+            )
+        value = np.asarray(observation.values[key])
+        expected = (len(observation), config.obs_horizon, *size)
+        if value.shape != expected:
+            raise InvalidObservation(f"{key} must be {expected} (rows, frames, …), got {value.shape}")
+        if key in config.cameras:
+            if value.dtype != np.uint8:
+                raise InvalidObservation(f"{key} must be uint8 images, got {value.dtype}")
+        elif not np.issubdtype(value.dtype, np.floating):
+            raise InvalidObservation(f"{key} must be floating-point numbers, got {value.dtype}")
+        elif not (fine := np.abs(value) <= _LARGEST).all():
+            where = tuple(np.argwhere(~fine)[0].tolist())
+            raise InvalidObservation(f"{key}{list(where)} is {value[where]}")
 
 
 _LARGEST = np.finfo(np.float32).max

@@ -23,6 +23,8 @@ class TokenDecoding:
     """Sample among the most likely tokens only; None among all."""
     greedy: bool = False
     """Always the most likely token."""
+    num_actions: int | None = None
+    """Decode only the chunk's first actions, which is less work; None for all."""
 
     def __post_init__(self) -> None:
         if self.temperature <= 0:
@@ -44,6 +46,29 @@ class Denoising:
 
 
 Decoding = TokenDecoding | Denoising
+
+
+@dataclass(frozen=True)
+class TokenLimits:
+    """What a policy over a tokenizer can decode."""
+
+    tokenizer: str
+    prefix_decodable: bool
+    longest: int
+    action_horizon: int
+
+    def check(self, decoding: Decoding) -> None:
+        """Refuse what is beyond them."""
+        if not isinstance(decoding, TokenDecoding):
+            raise InvalidOption(f"an autoregressive policy decodes by TokenDecoding, got {decoding}")
+        if decoding.num_actions is not None and not 1 <= decoding.num_actions <= self.action_horizon:
+            raise InvalidOption(f"num_actions must be 1…{self.action_horizon}, got {decoding.num_actions}")
+        if decoding.num_tokens is None:
+            return
+        if not self.prefix_decodable:
+            raise InvalidOption(f"{self.tokenizer} has no prefixes that decode: num_tokens must be left out")
+        if decoding.num_tokens > self.longest:
+            raise InvalidOption(f"num_tokens must be 1…{self.longest}, got {decoding.num_tokens}")
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,10 @@ from oat.data.normalize import Normalizer
 from oat.errors import InvalidOption
 from oat.nn.transformer import sinusoidal_positions
 from oat.policies.context import ContextConfig, Values
+from oat.policies.deadline import Pace
 from oat.policies.decoding import Decoding, Denoising, Noise
-from oat.policies.policy import Chunk, Policy, PolicyConfig
+from oat.policies.policy import Policy, PolicyConfig
+from oat.policies.predictor import Chunk
 from oat.tokenizers.decoder import masked_error
 from oat.tokenizers.tokenizer import ActionSpace
 
@@ -49,6 +51,13 @@ def ddim_step(
     """The sample at the next lower noise level and the clean chunk it heads for, which is kept within the range."""
     clean = ((noised - (1 - now).sqrt() * predicted_noise) / now.sqrt()).clamp(low, high)
     return then.sqrt() * clean + (1 - then).sqrt() * predicted_noise, clean
+
+
+def check_denoising(decoding: Decoding) -> None:
+    if not isinstance(decoding, Denoising):
+        raise InvalidOption(f"a diffusion policy decodes by Denoising, got {decoding}")
+    if decoding.steps > TRAINING_STEPS:
+        raise InvalidOption(f"denoising steps must be 1…{TRAINING_STEPS}, got {decoding.steps}")
 
 
 class DiffusionPolicy(Policy):
@@ -93,17 +102,22 @@ class DiffusionPolicy(Policy):
         return self.to_noise(self.backbone(self.from_action(noised) + self.positions, memory, causal=False))
 
     @property
+    def action_normalizer(self) -> Normalizer:
+        return self.normalizer
+
+    @property
     def default_decoding(self) -> Denoising:
         return Denoising()
 
     def check_decoding(self, decoding: Decoding) -> None:
-        if not isinstance(decoding, Denoising):
-            raise InvalidOption(f"a diffusion policy decodes by Denoising, got {decoding}")
-        if decoding.steps > TRAINING_STEPS:
-            raise InvalidOption(f"denoising steps must be 1…{TRAINING_STEPS}, got {decoding.steps}")
+        check_denoising(decoding)
+
+    @property
+    def anytime(self) -> bool:
+        return True
 
     def generate(
-        self, values: Values, tasks: Int64[Tensor, " batch"], decoding: Any, noise: Noise | None, every_step: bool
+        self, values: Values, tasks: Int64[Tensor, " batch"], decoding: Any, noise: Noise | None, pace: Pace
     ) -> Iterator[Chunk]:
         context, state = self.context(values, tasks), self.current_state(values)
         assert noise is not None
@@ -115,7 +129,7 @@ class DiffusionPolicy(Policy):
             then = one if number == len(times) else self.levels[times[number]]
             predicted = self.predict_noise(context, sample, torch.full((len(sample),), time, device=sample.device))
             sample, clean = ddim_step(sample, predicted, self.levels[time], then, low, high)
-            if every_step or number == len(times):
+            if pace.wants_chunk() or number == len(times):
                 yield self._chunk(clean, number, state)
 
     def _chunk(self, clean: Actions, steps: int, state: Float[Tensor, "batch state"] | None) -> Chunk:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from oat.data.episodes import Episodes, open_dataset
 from oat.data.lerobot_writer import read_demonstrator
 from oat.data.normalize import Normalizer, action_statistics
 from oat.data.shuffle import Permutation, derive_key
+from oat.data.transforms import transform_inputs
 from oat.errors import InvalidOption
 from oat.interfaces import Observation
 from oat.nn.transformer import Width
@@ -22,13 +24,15 @@ from oat.policies.autoregressive import AutoregressivePolicy
 from oat.policies.context import Values, VisionConfig, describe_context
 from oat.policies.decoding import Decoding, Noise, TokenDecoding
 from oat.policies.diffusion import DiffusionPolicy
-from oat.policies.policy import Chunk, Policy, PolicyConfig
+from oat.policies.policy import Policy, PolicyConfig
+from oat.policies.predictor import Chunk
 from oat.tokenizers.bin import BinTokenizer
 from oat.tokenizers.decoder import masked_error
 from oat.tokenizers.fitting import action_space, load_tokenizer
 from oat.tokenizers.tokenizer import ActionTokenizer, Tokens
 from oat.training.config import TrainConfig, TrainPolicyConfig
 from oat.training.loop import train
+from oat.training.origin import describe_origin
 from oat.training.token_cache import TokenCache, cache_tokens, encode_batch
 
 _VALIDATION_WINDOWS = 512
@@ -85,8 +89,9 @@ class _PolicyTraining:
     def learning_rates(self) -> Mapping[str, float]:
         return {"context.vision.": self.vision_learning_rate}
 
-    def save(self, module: nn.Module, directory: Path) -> None:
+    def save(self, module: nn.Module, directory: Path, training: Mapping[str, Any]) -> None:
         assert isinstance(module, Policy)
+        module.trained_on = {**module.trained_on, **training}
         module.save_files(directory)
 
     def _inputs(self, policy: Policy, batch: Batch) -> tuple[Values, Tensor]:
@@ -113,10 +118,8 @@ class _PolicyTraining:
     def _errors(
         self, policy: Policy, chunk: Chunk, batch: Batch, to_model_space: Callable[[Tensor, Tensor | None], Tensor]
     ) -> Float[Tensor, " batch"]:
-        device, key = chunk.actions.device, policy.space.transform.state_key
-        state = None if key is None else torch.from_numpy(batch.observations[key][:, -1]).to(device)
-        target = to_model_space(torch.from_numpy(batch.actions).to(device), state)
-        valid = torch.from_numpy(batch.valid_mask).to(device)
+        actions, valid, state = transform_inputs(batch, policy.space.transform, chunk.actions.device)
+        target = to_model_space(actions, state)
         return masked_error(to_model_space(chunk.actions, state), target, valid).where(chunk.valid, torch.nan)
 
 
@@ -181,11 +184,8 @@ class DiffusionTraining(_PolicyTraining):
 
     def loss(self, module: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Mapping[str, Tensor]]:
         values, tasks = self._inputs(self.module, batch)
-        key = self.module.space.transform.state_key
-        state = None if key is None else torch.from_numpy(batch.observations[key][:, -1]).to(tasks.device)
-        actions = self.to_model_space(torch.from_numpy(batch.actions).to(tasks.device), state)
-        valid = torch.from_numpy(batch.valid_mask).to(tasks.device)
-        return module(values, tasks, actions, valid, generator).mean(), {}
+        actions, valid, state = transform_inputs(batch, self.module.space.transform, tasks.device)
+        return module(values, tasks, self.to_model_space(actions, state), valid, generator).mean(), {}
 
     @torch.no_grad()
     def validate(self, module: nn.Module) -> Mapping[str, float]:
@@ -233,8 +233,12 @@ def train_policy(config: TrainPolicyConfig) -> None:
         policy.normalizer = Normalizer.from_statistics(statistics, config.normalization)
         task = DiffusionTraining(*common, policy)
     policy.context.fit(windows.episodes)
-    policy.trained_on = {"data": str(config.data), "validation": config.validation, "seed": config.seed}
-    policy.trained_on["demonstrator"] = config.demonstrator or read_demonstrator(config.data)
+    normalization = config.normalization if tokenizer is None else tokenizer.fitted_to.get("normalization", "")
+    policy.trained_on = {
+        **describe_origin("train", config, episodes),
+        "normalization": normalization,
+        "demonstrator": config.demonstrator or read_demonstrator(config.data),
+    }
     train(task, windows, config.recipe.apply(replace(preset.training, seed=config.seed)), config.out, config.resume)
 
 

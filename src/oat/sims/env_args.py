@@ -24,9 +24,9 @@ def translate_env_args(env_args: Mapping[str, Any], source: str) -> tuple[str, d
     try:
         return _translate(env_args)
     except _Refused as refused:
-        version = env_args.get("env_version", "an early robosuite")
+        version = f"robosuite {env_args.get('env_version', 'of an early version')}"
         raise UnsupportedVersion(
-            f"{source}: its environment (robosuite {version}) cannot be built in robosuite 1.4: {refused}"
+            f"{source}: its environment ({version}) cannot be built in robosuite 1.4: {refused}"
         ) from None
 
 
@@ -73,6 +73,8 @@ def _controller(robosuite: Any, given: Any) -> dict[str, Any]:
             config.setdefault(new, config.pop(old))
             if new == "damping_ratio" and config[new] != 1:
                 raise _Refused(f"{old} = {config[new]} was used by some versions and ignored by others")
+    if not config.get("control_delta", True):
+        raise _Refused("its actions are poses to go to, and RoboMimic's are motions")
     if config.get("type") not in robosuite.ALL_CONTROLLERS:
         raise _Refused(f"controller {config.get('type')!r} is none of {', '.join(sorted(robosuite.ALL_CONTROLLERS))}")
     defaults = robosuite.load_controller_config(default_controller=config["type"])
@@ -91,9 +93,7 @@ def _arm(composite: Mapping[str, Any]) -> dict[str, Any]:
         raise _Refused("its gripper is not commanded to open or close")
     if arm.pop("goal_update_mode", "achieved") != "achieved":
         raise _Refused("its actions add to the last goal, not to where the hand is")
-    kind, frame = arm.pop("input_type", "delta"), arm.pop("input_ref_frame", "world")
-    if kind != "delta" or not arm.get("control_delta", True):
-        raise _Refused(f"its actions are {kind} poses in the frame of the {frame}")
+    frame = arm.pop("input_ref_frame", "base")
     if frame not in ("world", "base"):  # the arms stand upright and unturned: their frames have the same directions
         raise _Refused(f"its actions are in the frame of the {frame}")
-    return arm | {"control_delta": True}
+    return {"control_delta": arm.pop("input_type", "delta") == "delta"} | arm

@@ -115,6 +115,8 @@ class LiberoEnv(RobosuiteEnv):
         """Put furniture where it stands in a stored scene, whose files are those of another machine."""
         placed = {body.get("name"): body for body in ElementTree.fromstring(scene).iter("body")}
         for fixture in self.env.fixtures:
+            if fixture.root_body not in placed:
+                raise SimulatorError(f"the stored scene is of another task: it has no {fixture.root_body}")
             body, number = placed[fixture.root_body], self.env.sim.model.body_name2id(fixture.root_body)
             self.env.sim.model.body_pos[number] = np.fromstring(body.get("pos", "0 0 0"), sep=" ")
             self.env.sim.model.body_quat[number] = np.fromstring(body.get("quat", "1 0 0 0"), sep=" ")

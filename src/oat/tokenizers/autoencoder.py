@@ -32,10 +32,15 @@ class ObjectiveConfig:
     balance: float = 0.0
     """Weight of a prefix of length K is D_K to the power of minus this, with D_K its running error: 0 weighs all
     errors alike, so that short prefixes dominate; 1 minimises the sum of log errors."""
+    spread: float = 0.0
+    """Weight of a repulsion between the chunks' codes at each position, which makes more of the codebook used."""
 
     def __post_init__(self) -> None:
-        if self.prefixes < 1 or not 0 <= self.balance <= 1:
-            raise InvalidOption(f"prefixes must be ≥ 1 and balance in [0, 1], got {self.prefixes} and {self.balance}")
+        if self.prefixes < 1 or not 0 <= self.balance <= 1 or self.spread < 0:
+            raise InvalidOption(
+                "prefixes must be ≥ 1, balance in [0, 1] and spread ≥ 0, "
+                f"got {self.prefixes}, {self.balance} and {self.spread}"
+            )
 
 
 @dataclass(frozen=True)
@@ -137,7 +142,7 @@ class AutoencoderTokenizer(ActionTokenizer):
         missing = self.max_tokens - tokens.ids.shape[1]
         codes = self.fsq.decode(nn.functional.pad(tokens.ids, (0, max(missing, 0)))[:, : self.max_tokens])
         actions = self.decoder.generate(self.memory(codes, tokens.lengths), steps, noise)
-        return actions, torch.ones(len(actions), dtype=torch.bool, device=actions.device)
+        return actions, torch.ones(actions.shape[0], dtype=torch.bool, device=actions.device)
 
     def memory(
         self, codes: Float[Tensor, "batch tokens latent"], lengths: Int64[Tensor, " batch"]
@@ -154,13 +159,17 @@ class AutoencoderTokenizer(ActionTokenizer):
     ) -> Reconstruction:
         """One training step's loss on normalised chunks (paper, algorithm 1), over several prefixes of each."""
         objective = self.config.objective
-        codes = self.fsq(self.encoder(actions, valid_mask))
+        latents = self.encoder(actions, valid_mask)
+        codes = self.fsq(latents)
         sampled = keep_lengths(objective.keep).sample(len(actions), objective.prefixes, self.max_tokens, generator)
         lengths = sampled.to(actions.device).flatten()
         memory = self.memory(codes.repeat_interleave(objective.prefixes, 0), lengths)
         targets = actions.repeat_interleave(objective.prefixes, 0)
         errors = self.decoder.errors(memory, targets, valid_mask.repeat_interleave(objective.prefixes, 0), generator)
-        return Reconstruction(self._weigh(errors, lengths), errors.detach(), lengths)
+        loss = self._weigh(errors, lengths)
+        if objective.spread:
+            loss = loss + objective.spread * crowding(self.fsq.values(self.fsq.position(latents)))
+        return Reconstruction(loss, errors.detach(), lengths)
 
     def _weigh(self, errors: Float[Tensor, " rows"], lengths: Int64[Tensor, " rows"]) -> Float[Tensor, ""]:
         """Σ w_K · error with w_K = D_K^-balance, scaled so that the weights' mean is 1."""
@@ -178,3 +187,14 @@ class AutoencoderTokenizer(ActionTokenizer):
         counts = torch.zeros_like(self.running_errors).index_add_(0, lengths - 1, torch.ones_like(errors).float())
         seen = sums / counts.clamp_min(1)
         self.running_errors.lerp_(torch.where(counts > 0, seen, self.running_errors), 0.02)
+
+
+def crowding(codes: Float[Tensor, "batch tokens latent"]) -> Float[Tensor, ""]:
+    """How near the chunks' codes are to each other, at each position: low when they are spread evenly.
+
+    The log of the mean of exp(-2 d²) over all pairs, the uniformity of https://arxiv.org/abs/2005.10242.
+    """
+    points = codes.transpose(0, 1)
+    nearness = torch.exp(-2 * torch.cdist(points, points).square())
+    pairs = nearness.sum((1, 2)) - len(codes)  # but for each with itself
+    return torch.log(pairs / max(1, len(codes) * (len(codes) - 1)) + 1e-6).mean()

@@ -56,4 +56,4 @@ class BinTokenizer(ActionTokenizer):
         ids = rearrange(tokens.ids, "b (t d) -> b t d", t=self.action_horizon)[:, :steps]
         low, high = self.normalizer.low, self.normalizer.high
         centers = low + (ids + 0.5) / self.config.bins * (high - low)
-        return centers, torch.ones(len(ids), dtype=torch.bool, device=ids.device)
+        return centers, torch.ones(ids.shape[0], dtype=torch.bool, device=ids.device)

@@ -119,10 +119,10 @@ class FlowDecoder(Decoder):
         return masked_error(self.velocity(memory, noised, time), noise - target, valid)
 
     def generate(self, memory: Memory, steps: int, noise: Chunk | None = None) -> Float[Tensor, "batch steps dim"]:
-        actions = self.fixed_noise.expand(len(memory), -1, -1) if noise is None else noise
+        actions = self.fixed_noise.expand(memory.shape[0], -1, -1) if noise is None else noise
         size = 1 / self.config.flow_steps
         for step in range(self.config.flow_steps):
-            time = torch.full((len(memory),), 1 - step * size, device=memory.device)
+            time = torch.full((memory.shape[0],), 1 - step * size, device=memory.device)
             actions = actions - size * self.velocity(memory, actions, time)
         return actions[:, :steps]
 

@@ -11,10 +11,11 @@ from torch import Tensor
 
 from oat.data.chunks import Windows
 from oat.data.shuffle import Permutation, derive_key
+from oat.data.transforms import transform_inputs
 from oat.tokenizers.decoder import masked_error
 from oat.tokenizers.tokenizer import ActionTokenizer, MaxError, Tokens
 
-_BLOCK = 512
+_DECODED_AT_ONCE = 512
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,7 @@ def draw_chunks(windows: Windows, tokenizer: ActionTokenizer, most: int | None =
     numbers = np.arange(len(windows))
     if most is not None and most < len(windows):
         numbers = Permutation(len(windows), derive_key(0))(numbers[:most])
-    batch, key = windows[numbers], tokenizer.space.transform.state_key
-    state = None if key is None else torch.from_numpy(batch.observations[key][:, -1])
-    return Chunks(torch.from_numpy(batch.actions), torch.from_numpy(batch.valid_mask), state)
+    return Chunks(*transform_inputs(windows[numbers], tokenizer.space.transform))
 
 
 def prefix_lengths(tokenizer: ActionTokenizer) -> list[int]:
@@ -53,8 +52,8 @@ def decode_prefixes(
 ) -> Float[Tensor, "chunks prefixes time dim"]:
     """Every decodable prefix of every chunk, in action units."""
     lengths, blocks = prefix_lengths(tokenizer), []
-    for first in range(0, len(chunks), _BLOCK):
-        part = slice(first, first + _BLOCK)
+    for first in range(0, len(chunks), _DECODED_AT_ONCE):
+        part = slice(first, first + _DECODED_AT_ONCE)
         state = None if chunks.state is None else chunks.state[part]
         blocks.append(torch.stack([tokenizer.decode(tokens[part, :k], state=state) for k in lengths], dim=1))
     return torch.cat(blocks)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from oat.data import transforms
 from oat.data.chunks import Batch, WindowConfig, Windows, split_episodes
 from oat.data.episodes import Episodes, open_dataset
 from oat.data.normalize import Normalizer, action_statistics
-from oat.data.transforms import ActionTransform
+from oat.data.transforms import ActionTransform, transform_inputs
 from oat.errors import unknown_name
 from oat.nn.transformer import Width
 from oat.tokenizers import TOKENIZERS
@@ -26,6 +27,7 @@ from oat.tokenizers.quest import DOWNSAMPLING, QueSTConfig
 from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer
 from oat.training.config import FitConfig, TokenizerOptions, TrainConfig, override
 from oat.training.loop import train
+from oat.training.origin import describe_origin
 
 _VALIDATION_CHUNKS = 1024
 _MERGE_CHUNKS = 200_000  # what BPE learns from more is negligible, and it reads them all
@@ -43,7 +45,7 @@ _SMALL = AutoencoderConfig(
     grid="symmetric",
     width=Width(128, 32),
     decoder=DecoderConfig(layers=2),
-    objective=ObjectiveConfig(balance=0.25),  # for now: benchmarks/objectives.py has run one seed, which is too close
+    objective=ObjectiveConfig(prefixes=2, balance=0.25, spread=5e-4),  # why: results/tokenizers.md
 )
 
 PRESETS: dict[str, Preset] = {
@@ -58,7 +60,7 @@ PRESETS: dict[str, Preset] = {
         ),
         TrainConfig(steps=500, batch_size=64, learning_rate=4e-3, validate_every=250),
     ),
-    "cpu": Preset(_SMALL, TrainConfig(steps=4000, batch_size=64, learning_rate=3e-3, optimizer="muon")),
+    "cpu": Preset(_SMALL, TrainConfig(steps=4000, batch_size=32, learning_rate=3e-3, optimizer="muon")),
     "paper": Preset(
         AutoencoderConfig(),
         TrainConfig(
@@ -93,7 +95,8 @@ def make_tokenizer(
     model = _with_options(PRESETS[preset].model, options)
     fields = {name: getattr(model, name) for name in model.__dataclass_fields__}
     if kind == "quest":
-        fields |= {"latent_horizon": space.action_horizon // DOWNSAMPLING, "objective": ObjectiveConfig(keep="full")}
+        fields["latent_horizon"] = space.action_horizon // DOWNSAMPLING
+        fields["objective"] = _without_prefixes(model.objective)
         return TOKENIZERS[kind](space, QueSTConfig(**fields))  # type: ignore[call-arg]
     if kind == "oat":
         config = override(OATConfig(**fields), register_attention=options.register_attention)
@@ -104,9 +107,13 @@ def make_tokenizer(
 
 
 def _with_options(model: AutoencoderConfig, options: TokenizerOptions) -> AutoencoderConfig:
-    objective = override(model.objective, keep=options.keep, prefixes=options.prefixes, balance=options.balance)
-    if options.keep == "full":  # all prefixes of a chunk would be the same
-        objective = replace(objective, prefixes=1, balance=0.0)
+    objective = override(
+        model.objective,
+        keep=options.keep,
+        prefixes=options.prefixes,
+        balance=options.balance,
+        spread=options.spread,
+    )
     return override(
         model,
         latent_horizon=options.latent_horizon,
@@ -117,8 +124,13 @@ def _with_options(model: AutoencoderConfig, options: TokenizerOptions) -> Autoen
         decoder=override(
             model.decoder, kind=options.decoder, layers=options.decoder_layers, causal=options.causal_decoder
         ),
-        objective=objective,
+        objective=_without_prefixes(objective) if objective.keep == "full" else objective,
     )
+
+
+def _without_prefixes(objective: ObjectiveConfig) -> ObjectiveConfig:
+    """The same for whole sequences: several prefixes of a chunk would be equal."""
+    return replace(objective, keep="full", prefixes=1, balance=0.0)
 
 
 @dataclass
@@ -133,10 +145,8 @@ class TokenizerTraining:
 
     def loss(self, module: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Mapping[str, Tensor]]:
         device = self.module.normalizer.center.device
-        key = self.module.space.transform.state_key
-        state = None if key is None else torch.from_numpy(batch.observations[key][:, -1]).to(device)
-        actions = self.module.to_model_space(torch.from_numpy(batch.actions).to(device), state)
-        step = module(actions, torch.from_numpy(batch.valid_mask).to(device), generator)
+        actions, valid, state = transform_inputs(batch, self.module.space.transform, device)
+        step = module(self.module.to_model_space(actions, state), valid, generator)
         return step.loss, {"mse": step.errors.mean()}
 
     def validate(self, module: nn.Module) -> Mapping[str, float]:
@@ -145,12 +155,13 @@ class TokenizerTraining:
         named = {f"mse_{k}": float(e) for k, e in zip(prefix_lengths(module), errors, strict=True)}
         return {"score": float(errors.log().mean()), **named}
 
-    def save(self, module: nn.Module, directory: Path) -> None:
+    def save(self, module: nn.Module, directory: Path, training: Mapping[str, Any]) -> None:
         assert isinstance(module, AutoencoderTokenizer)
+        module.fitted_to = {**module.fitted_to, **training}
         module.save_files(directory)
 
 
-def load_tokenizer(path: Path) -> ActionTokenizer:
+def load_tokenizer(path: str | Path) -> ActionTokenizer:
     """A tokenizer of any kind from a checkpoint, or the best one of a run."""
     folder = find_checkpoint(path)
     described, _ = load_checkpoint(folder, TOKENIZERS)
@@ -172,11 +183,13 @@ def fit_tokenizer(config: FitConfig) -> None:
     torch.manual_seed(config.seed)
     tokenizer = make_tokenizer(config.tokenizer, space, config.preset, config.model)
     tokenizer.normalizer = Normalizer.from_statistics(action_statistics(windows, space.transform), config.normalization)
-    tokenizer.fitted_to = {"data": str(config.data), "validation": config.validation, "seed": config.seed}
+    tokenizer.fitted_to = describe_origin("fit", config, episodes) | {"normalization": config.normalization}
+    chunks = draw_chunks(held_out, tokenizer, _VALIDATION_CHUNKS)
     if isinstance(tokenizer, AutoencoderTokenizer):
         recipe = config.recipe.apply(replace(PRESETS[config.preset].training, seed=config.seed))
-        task = TokenizerTraining(tokenizer, draw_chunks(held_out, tokenizer, _VALIDATION_CHUNKS))
-        train(task, windows, recipe, config.out, config.resume)
+        train(TokenizerTraining(tokenizer, chunks), windows, recipe, config.out, config.resume)
         return
     fit_analytic(tokenizer, windows)
+    lengths, errors = chunks.encode(tokenizer).lengths, distortions(tokenizer, chunks)
+    tokenizer.fitted_to["measures"] = {"tokens": float(lengths.double().mean()), "mse": float(errors.mean())}
     tokenizer.save(config.out)

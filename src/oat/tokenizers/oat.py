@@ -1,17 +1,30 @@
 """OAT (paper, section IV): register tokens, FSQ, nested dropout and causal registers; every prefix decodes."""
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from oat.checkpoint import staged_checkpoint
+from oat.huggingface.standalone import processor_source
 from oat.nn.transformer import EncoderBlock, make_norm, sinusoidal_positions
 from oat.tokenizers.autoencoder import AutoencoderConfig, AutoencoderTokenizer
 from oat.tokenizers.tokenizer import ActionSpace
 
 RegisterAttention = Literal["causal", "full"]
+
+PROCESSOR_FILE, PROCESSOR_CONFIG_FILE = "processing_oat.py", "processor_config.json"
+PROCESSOR_CONFIG = {"processor_class": "OATProcessor", "auto_map": {"AutoProcessor": "processing_oat.OATProcessor"}}
+_LOAD_PROCESSOR = """from transformers import AutoProcessor
+
+tokenizer = AutoProcessor.from_pretrained("DIRECTORY", trust_remote_code=True)  # oat need not be installed
+tokens = tokenizer(actions)
+decoded = tokenizer.decode([row[:4] for row in tokens])  # any prefix
+"""
 
 
 @dataclass(frozen=True)
@@ -73,3 +86,11 @@ class OATTokenizer(AutoencoderTokenizer):
     def __init__(self, space: ActionSpace, config: OATConfig | None = None) -> None:
         config = config or OATConfig()
         super().__init__(space, config, RegisterEncoder(space, config))
+
+    def save_pretrained(self, directory: str | Path) -> None:
+        """Write a checkpoint that is a Hugging Face processor as well, and brings all the Python it needs."""
+        card = replace(self.card(), load=_LOAD_PROCESSOR, library="transformers")
+        with staged_checkpoint(Path(directory)) as staging:
+            self.save_files(staging, card)
+            (staging / PROCESSOR_FILE).write_text(processor_source(), "utf-8")
+            (staging / PROCESSOR_CONFIG_FILE).write_text(json.dumps(PROCESSOR_CONFIG, indent=2))

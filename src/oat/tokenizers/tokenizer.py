@@ -4,6 +4,8 @@ P.1 short: `max_tokens` per chunk of `action_horizon` × `action_dim` numbers. P
 an allowed length decodes. P.3 ordered: every prefix decodes, coarse motion first.
 """
 
+import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -25,6 +27,14 @@ from oat.checkpoint import (
 from oat.data.normalize import Normalizer
 from oat.data.transforms import ActionTransform, Identity
 from oat.errors import CheckpointError, InvalidActions, InvalidOption, InvalidTokens
+from oat.model_card import ModelCard
+
+_LOAD = """import oat
+
+tokenizer = oat.load_tokenizer("DIRECTORY")
+tokens = tokenizer.encode(actions)
+decoded = tokenizer.decode(tokens)
+"""
 
 Array = Tensor | np.ndarray
 Kind = TypeVar("Kind", bound="ActionTokenizer")
@@ -41,7 +51,7 @@ class Tokens:
 
     @classmethod
     def from_lists(cls, rows: Sequence[Sequence[int]]) -> "Tokens":
-        lengths = torch.tensor([len(row) for row in rows])
+        lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
         ids = torch.zeros(len(rows), max(map(len, rows), default=0), dtype=torch.int64)
         for number, row in enumerate(rows):
             ids[number, : len(row)] = torch.as_tensor(row, dtype=torch.int64)
@@ -126,7 +136,7 @@ class ActionTokenizer(nn.Module, ABC):
         self.space = space
         self.normalizer = Normalizer(space.model_dim)
         self.fitted_to: dict[str, Any] = {}
-        """How it was fitted (data, split, seed); stored with every checkpoint."""
+        """How it was fitted (data, split, seed, recipe, measures); stored with every checkpoint."""
 
     @property
     def action_horizon(self) -> int:
@@ -243,11 +253,35 @@ class ActionTokenizer(nn.Module, ABC):
         with staged_checkpoint(Path(directory)) as staging:
             self.save_files(staging)
 
-    def save_files(self, directory: Path) -> None:
-        """Write the checkpoint's files into an existing directory."""
+    def save_files(self, directory: Path, card: ModelCard | None = None) -> None:
+        """Write the checkpoint's files, with this card or its usual one, into an existing directory."""
         described = {"space": config_to_json(self.space), "config": config_to_json(self.config)}
         described |= {"fitted_to": self.fitted_to, **self.text_state()}
-        write_checkpoint(directory, self.kind, described, self.state_dict())
+        write_checkpoint(directory, self.kind, described, self.state_dict(), card or self.card())
+
+    def card(self) -> ModelCard:
+        """What the model card beside a checkpoint says."""
+        space, lengths = self.space, "1 … " if self.prefix_decodable or not self.total else ""
+        name, chunk = type(self).__name__, f"{space.action_horizon} × {space.action_dim}"
+        promises = {True: "Every sequence of valid tokens decodes.", False: "Not every sequence of tokens decodes."}
+        ordered = " Every prefix decodes, coarse motion first." if self.prefix_decodable else ""
+        return ModelCard(
+            title=f"{name}: {chunk} actions as {lengths}{self.max_tokens} tokens",
+            about=f"Turns chunks of robot actions into tokens and back. {promises[self.total]}{ordered}",
+            load=_LOAD,
+            tags=("robotics", "action-tokenizer", self.kind),
+            shapes={
+                "actions per chunk × numbers per action": chunk,
+                "tokens per chunk": f"{lengths}{self.max_tokens}",
+                "vocabulary": f"{self.vocab_size:,}",
+                "applied before normalisation": f"`{json.dumps(config_to_json(space.transform))}`",
+                "parameters": f"{sum(parameter.numel() for parameter in self.parameters()):,}",
+                "configuration": f"`{json.dumps(config_to_json(self.config))}`",
+            },
+            ranges=self.normalizer.ranges(),
+            origin=self.fitted_to,
+            bits=math.log2(self.vocab_size),
+        )
 
     @classmethod
     def load(cls: type[Kind], directory: str | Path) -> Kind:

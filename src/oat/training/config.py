@@ -126,6 +126,8 @@ class TokenizerOptions:
     """OAT: prefixes decoded for every encoded chunk."""
     balance: float | None = None
     """OAT: a prefix of length K weighs D_K to the power of minus this, with D_K its running error."""
+    spread: float | None = None
+    """QueST and OAT: weight of a repulsion between codes, which makes more of the codebook used."""
     register_attention: Literal["causal", "full"] | None = None
     """OAT: whether register i sees registers j ≤ i only, or all of them."""
     scale: float | None = None

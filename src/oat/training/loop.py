@@ -6,8 +6,7 @@ that was killed and resumed therefore takes exactly the steps of one that was no
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, Protocol, runtime_checkable
@@ -15,11 +14,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader
 
 from oat.atomic import staged_directory
-from oat.checkpoint import BEST
+from oat.checkpoint import BEST, config_to_json
 from oat.data.chunks import Batch, Source, window_stream
 from oat.data.shuffle import derive_key
 from oat.errors import CheckpointError, DatasetExists, OatError
@@ -27,6 +25,7 @@ from oat.progress import progress_bar
 from oat.training.config import TrainConfig
 from oat.training.logs import MetricLog
 from oat.training.optimizers import make_optimizers
+from oat.training.updates import Updates
 
 STATE_FILE = "training_state.pt"
 _LOG_EVERY = 20
@@ -51,17 +50,9 @@ class Trainable(Protocol):
         """Held-out measures; the one called "score" (smaller is better) decides which checkpoint is the best."""
         ...
 
-    def save(self, module: nn.Module, directory: Path) -> None:
-        """Write the model's files into an existing directory."""
+    def save(self, module: nn.Module, directory: Path, training: Mapping[str, Any]) -> None:
+        """Write the model's files into an existing directory; they record the training's recipe, step and measures."""
         ...
-
-
-@dataclass
-class _Progress:
-    """Where a run is."""
-
-    step: int = 0
-    best: float = float("inf")
 
 
 class TrainingFailed(OatError):
@@ -84,7 +75,7 @@ def train(task: Trainable, source: Source, config: TrainConfig, out: Path, resum
         source,
         config.batch_size,
         config.seed,
-        start=run.progress.step,
+        start=run.updates.step,
         rank=accelerator.process_index,
         world_size=accelerator.num_processes,
     )
@@ -114,41 +105,40 @@ class _Run:
 
     def __init__(self, task: Trainable, config: TrainConfig, out: Path, accelerator: Any) -> None:
         self.task, self.config, self.out, self.accelerator = task, config, out, accelerator
-        self.progress = _Progress()
-        optimizers = make_optimizers(task.module, task.learning_rates(), config)
-        self.model, *self.optimizers = accelerator.prepare(task.module, *optimizers)
-        self.average = AveragedModel(task.module, multi_avg_fn=self._average_fn())
+        self.best = float("inf")
+        self.model, *optimizers = accelerator.prepare(
+            task.module, *make_optimizers(task.module, task.learning_rates(), config)
+        )
+        self.updates = Updates(task.module, optimizers, config)
         self.step_model: nn.Module = torch.compile(self.model) if config.compile else self.model  # type: ignore[assignment]
-
-    def _average_fn(self) -> Callable[..., None]:
-        def average(averaged: list[Tensor], current: list[Tensor], _: Tensor) -> None:
-            torch._foreach_lerp_(averaged, current, 1 - self.config.ema_factor(self.progress.step))
-
-        return average
-
-    @property
-    def learning_rate(self) -> float:
-        return self.config.learning_rate * self.config.learning_rate_factor(self.progress.step)
 
     @property
     def is_main(self) -> bool:
         return bool(self.accelerator.is_main_process)
 
     def fit(self, batches: Iterator[Batch]) -> None:
-        config, begin, first = self.config, time.perf_counter(), self.progress.step
+        config, begin, first = self.config, time.perf_counter(), self.updates.step
         log = MetricLog(self.out, first, config.wandb) if self.is_main else None
         with progress_bar("training", config.steps, first, quiet=not self.is_main) as bar:
-            while self.progress.step < config.steps:
+            while self.updates.step < config.steps:
                 loss, details = self._step(next(batches))
-                step = self.progress.step = self.progress.step + 1
+                step, lr = self.updates.step, self.updates.learning_rate
                 if step % _LOG_EVERY == 0:
                     rate = (step - first) * config.batch_size / (time.perf_counter() - begin)
                     shown = float(self.accelerator.reduce(loss, "mean"))
                     self._check(shown, step)
-                    bar.advance(_LOG_EVERY, f"loss {shown:.4f} · lr {self.learning_rate:.1e} · {rate:.0f} chunks/s")
+                    bar.advance(_LOG_EVERY, f"loss {shown:.4f} · lr {lr:.1e} · {rate:.0f} chunks/s")
                     if log:
                         numbers = {name: float(value) for name, value in details.items()}
-                        log.write(step, {"loss": shown, **numbers, "chunks_per_s": rate})
+                        log.write(
+                            step,
+                            {
+                                "loss": shown,
+                                **numbers,
+                                "chunks_per_s": rate,
+                                "processes": self.accelerator.num_processes,
+                            },
+                        )
                 if step % config.validate_every == 0 or step == config.steps:
                     self._validate(log)
         if log:
@@ -156,17 +146,11 @@ class _Run:
 
     def _step(self, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
         self.model.train()
-        seed = derive_key(self.config.seed, self.progress.step, self.accelerator.process_index)
+        seed = derive_key(self.config.seed, self.updates.step, self.accelerator.process_index)
         with self.accelerator.autocast():
             loss, details = self.task.loss(self.step_model, batch, torch.Generator().manual_seed(seed % 2**63))
         self.accelerator.backward(loss)
-        self.accelerator.clip_grad_norm_(self.model.parameters(), self.config.clip)
-        for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = self.learning_rate * group["factor"]
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-        self.average.update_parameters(self.accelerator.unwrap_model(self.model))
+        self.updates.apply()
         return loss.detach(), details
 
     @staticmethod
@@ -178,34 +162,35 @@ class _Run:
         self.accelerator.wait_for_everyone()
         if log is None:
             return
-        averaged = self.average.module.eval()
+        averaged, step = self.updates.average.module.eval(), self.updates.step
         measures = self.task.validate(averaged)
-        log.write(self.progress.step, {f"validation/{name}": value for name, value in measures.items()})
-        if measures["score"] < self.progress.best:
-            self.progress.best = measures["score"]
+        log.write(step, {f"validation/{name}": value for name, value in measures.items()})
+        training = {"recipe": config_to_json(self.config), "step": step, "measures": dict(measures)}
+        if measures["score"] < self.best:
+            self.best = measures["score"]
             with staged_directory(self.out / BEST) as folder:
-                self.task.save(averaged, folder)
+                self.task.save(averaged, folder, training)
         with staged_directory(self.out / "last") as folder:
-            self.task.save(averaged, folder)
+            self.task.save(averaged, folder, training)
             torch.save(self._state(), folder / STATE_FILE)
 
     def _state(self) -> dict[str, Any]:
         return {
-            "step": self.progress.step,
-            "best": self.progress.best,
+            "step": self.updates.step,
+            "best": self.best,
             "model": self.accelerator.unwrap_model(self.model).state_dict(),
-            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
-            "average": self.average.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.updates.optimizers],
+            "average": self.updates.average.state_dict(),
         }
 
     def load(self) -> None:
         file = self.out / "last" / STATE_FILE
         try:
             state = torch.load(file, map_location="cpu", weights_only=True)
-            self.progress = _Progress(state["step"], state["best"])
+            self.updates.step, self.best = state["step"], state["best"]
             self.accelerator.unwrap_model(self.model).load_state_dict(state["model"])
-            for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            for optimizer, saved in zip(self.updates.optimizers, state["optimizers"], strict=True):
                 optimizer.load_state_dict(saved)
-            self.average.load_state_dict(state["average"])
+            self.updates.average.load_state_dict(state["average"])
         except (OSError, EOFError, KeyError, RuntimeError, ValueError, UnpicklingError) as error:
             raise CheckpointError(f"{file}: cannot resume from it ({error})") from error

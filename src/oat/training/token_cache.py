@@ -12,6 +12,7 @@ from oat.atomic import staged_file
 from oat.checkpoint import config_to_json
 from oat.data.chunks import Batch, WindowConfig, Windows
 from oat.data.columns import cache_directory
+from oat.data.transforms import transform_inputs
 from oat.progress import progress_bar
 from oat.tokenizers.tokenizer import ActionTokenizer, Tokens
 
@@ -49,9 +50,7 @@ def cache_tokens(tokenizer: ActionTokenizer, windows: Windows) -> TokenCache:
 
 def encode_batch(tokenizer: ActionTokenizer, batch: Batch) -> Tokens:
     """The tokens of some windows, padded steps left out of what they describe."""
-    key = tokenizer.space.transform.state_key
-    state = None if key is None else batch.observations[key][:, -1]
-    return tokenizer.encode(batch.actions, batch.valid_mask, state)
+    return tokenizer.encode(*transform_inputs(batch, tokenizer.space.transform))
 
 
 def _encode_all(tokenizer: ActionTokenizer, windows: Windows) -> Int32[np.ndarray, "windows width_and_length"]:

@@ -1,0 +1,1 @@
+"""Policies on robots: exported to ONNX, served over a socket, driving a robot."""

@@ -1,0 +1,119 @@
+"""Behind `oat export`: a policy as ONNX graphs and a config.json in a directory."""
+
+import hashlib
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from oat.checkpoint import CONFIG_FILE, VERSION, config_to_json, staged_checkpoint
+from oat.errors import CheckpointError
+from oat.extras import import_extra
+from oat.policies import AutoregressivePolicy, ChunkPredictor, Noise, Policy, load_policy
+from oat.runtime.graphs import ContextGraph, Graph, make_graphs
+from oat.runtime.loading import RUNTIME, load_runtime
+from oat.runtime.policy import TokenShape
+
+_OPSET = 20
+_CHECKED = 64  # random observations on which an export must agree with its policy
+
+
+def export_policy(path: Path, out: Path, threads: int = 1) -> None:
+    """Write the policy of a checkpoint or run to `out`, and make sure that the copy agrees with it."""
+    torch.set_num_threads(threads)
+    policy = load_policy(path)
+    with staged_checkpoint(out) as staging:
+        write_graphs(policy, staging)
+        equal, difference = compare(policy, load_runtime(staging, threads))
+        if equal < 1 - 1 / _CHECKED or difference > 1e-3:
+            raise CheckpointError(
+                f"the exported graphs do not agree with {path}: {equal:.1%} of chunks have equal tokens, whose actions "
+                f"differ by up to {difference:.2%}; nothing was written"
+            )
+    Console().print(
+        f"{out}: for {_CHECKED} random observations {equal:.1%} of chunks have the same tokens as the policy's, and "
+        f"their actions differ by at most {difference:.0e} of the largest"
+    )
+
+
+def write_graphs(policy: Policy, folder: Path) -> None:
+    """Write config.json and one ONNX file per graph into an existing directory."""
+    models = {name: to_onnx(graph) for name, graph in make_graphs(policy).items()}
+    for name, model in models.items():
+        (folder / f"{name}.onnx").write_bytes(model)
+    described = {
+        **{"format": "oat", "version": VERSION, "kind": RUNTIME, "policy": policy.kind},
+        "graphs_sha256": {name: hashlib.sha256(model).hexdigest() for name, model in models.items()},
+        "context": config_to_json(policy.observed),
+        "space": config_to_json(policy.space),
+        "shape": vars(TokenShape.of(policy)) if isinstance(policy, AutoregressivePolicy) else None,
+        "trained_on": policy.trained_on,
+    }
+    (folder / CONFIG_FILE).write_text(json.dumps(described, indent=2, ensure_ascii=False))
+
+
+def compare(first: ChunkPredictor, second: ChunkPredictor, rows: int = _CHECKED, seed: int = 0) -> tuple[float, float]:
+    """The share of random observations with equal tokens, and how much the actions of those differ at most.
+
+    The difference is relative to the largest action.
+    """
+    observation = first.random_observation(rows, seed)
+    noise = Noise.of([seed] * rows, range(rows))
+    one, other = (policy.predict_chunk(observation, noise=noise) for policy in (first, second))
+    equal = torch.ones(rows, dtype=torch.bool)
+    if one.tokens is not None and other.tokens is not None:
+        equal = (one.tokens.ids == other.tokens.ids).all(1)
+    difference = (one.actions - other.actions)[equal].abs().max() / one.actions.abs().max()
+    return float(equal.float().mean()), float(difference)
+
+
+def to_onnx(graph: Graph) -> bytes:
+    """A graph as the contents of an ONNX file, without anything about the machine it was made on."""
+    import_extra("onnxscript", "export")
+    batch = torch.export.Dim.DYNAMIC
+    free = {
+        name: batch if isinstance(value, int) else {0: batch} if value.ndim and len(value) > 1 else None
+        for name, value in graph.inputs.items()
+    }
+    shapes: Any = tuple(free.values())
+    if isinstance(graph.module, ContextGraph):  # its observations are one variadic argument
+        shapes = (shapes[0], shapes[1:])
+    with _quiet():
+        program = torch.onnx.export(
+            graph.module.eval(),
+            tuple(value if isinstance(value, int) else value.contiguous() for value in graph.inputs.values()),
+            input_names=list(graph.inputs),
+            output_names=list(graph.outputs),
+            dynamic_shapes=shapes,
+            opset_version=_OPSET,
+            dynamo=True,
+            verbose=False,
+            external_data=False,
+        )
+    assert program is not None
+    model = program.model_proto
+    for part in (*model.graph.node, *model.graph.input, *model.graph.output, *model.graph.value_info):
+        del part.metadata_props[:]  # where in the exporter's source code a node comes from
+    del model.graph.metadata_props[:], model.metadata_props[:]
+    return model.SerializeToString()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The exporter warns of its own deprecated calls, of axes' names and of packages that it does without."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*LeafSpec.*", FutureWarning)
+            warnings.filterwarnings("ignore", "# The axis name", UserWarning)
+            yield
+    finally:
+        logger.setLevel(level)
