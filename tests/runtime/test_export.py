@@ -189,7 +189,8 @@ def test_an_export_can_be_moved_and_tells_nothing_of_where_it_was_made(tmp_path:
     moved = tmp_path / "elsewhere"
     shutil.copytree(folder, moved)
     assert json.loads((moved / "config.json").read_text())["trained_on"] == {"seed": 4}
-    assert {path.name for path in moved.iterdir()} == {"config.json", "context.onnx", "step.onnx", "actions.onnx"}
+    graphs = {"context.onnx", "step.onnx", "actions.onnx", "chunk.onnx"}
+    assert {path.name for path in moved.iterdir()} == {"config.json", *graphs}
     found = load_predictor(moved).predict_chunk(observe(2))
     torch.testing.assert_close(found.actions, policy.predict_chunk(observe(2)).actions, atol=1e-5, rtol=1e-5)
     for path in moved.glob("*.onnx"):

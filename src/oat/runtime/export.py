@@ -6,6 +6,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from oat.checkpoint import CONFIG_FILE, VERSION, config_to_json, staged_checkpoi
 from oat.errors import CheckpointError
 from oat.extras import import_extra
 from oat.policies import AutoregressivePolicy, ChunkPredictor, Noise, Policy, load_policy
+from oat.runtime.fusion import fuse
 from oat.runtime.graphs import ContextGraph, Graph, make_graphs
 from oat.runtime.loading import RUNTIME, load_runtime
 from oat.runtime.policy import TokenShape
@@ -45,6 +47,9 @@ def export_policy(path: Path, out: Path, threads: int = 1) -> None:
 def write_graphs(policy: Policy, folder: Path) -> None:
     """Write config.json and one ONNX file per graph into an existing directory."""
     models = {name: to_onnx(graph) for name, graph in make_graphs(policy).items()}
+    shape = TokenShape.of(policy) if isinstance(policy, AutoregressivePolicy) else None
+    if shape is not None:
+        models["chunk"] = fuse(models, shape)
     for name, model in models.items():
         (folder / f"{name}.onnx").write_bytes(model)
     described = {
@@ -52,7 +57,7 @@ def write_graphs(policy: Policy, folder: Path) -> None:
         "graphs_sha256": {name: hashlib.sha256(model).hexdigest() for name, model in models.items()},
         "context": config_to_json(policy.observed),
         "space": config_to_json(policy.space),
-        "shape": vars(TokenShape.of(policy)) if isinstance(policy, AutoregressivePolicy) else None,
+        "shape": None if shape is None else asdict(shape),
         "trained_on": policy.trained_on,
     }
     (folder / CONFIG_FILE).write_text(json.dumps(described, indent=2, ensure_ascii=False))
@@ -98,10 +103,24 @@ def to_onnx(graph: Graph) -> bytes:
         )
     assert program is not None
     model = program.model_proto
-    for part in (*model.graph.node, *model.graph.input, *model.graph.output, *model.graph.value_info):
+    for part in (*model.graph.node, *model.graph.input, *model.graph.output):
         del part.metadata_props[:]  # where in the exporter's source code a node comes from
-    del model.graph.metadata_props[:], model.metadata_props[:]
+    del model.graph.metadata_props[:], model.metadata_props[:], model.graph.value_info[:]
+    _name_axes(model.graph)
     return model.SerializeToString()
+
+
+def _name_axes(graph: Any) -> None:
+    """Call the free axes what they are; the exporter's own names mean one thing in one graph, another in the next."""
+    names = {}
+    for value in graph.input:
+        for axis in value.type.tensor_type.shape.dim:
+            if axis.dim_param:
+                names[axis.dim_param] = axis.dim_param = "steps" if value.name == "times" else "rows"
+    for value in graph.output:
+        for axis in value.type.tensor_type.shape.dim:
+            if axis.dim_param:
+                axis.dim_param = names.get(axis.dim_param, axis.dim_param)
 
 
 @contextmanager
