@@ -15,7 +15,7 @@ from rich.markup import escape
 from oat.data.episodes import CameraStorage, WhenExists
 from oat.errors import OatError
 from oat.evaluation.config import EvalConfig
-from oat.runtime.config import LatencyConfig, ServeConfig
+from oat.runtime.config import LatencyConfig, Precision, ServeConfig
 from oat.sims.config import CollectConfig
 from oat.training.config import FitConfig, TrainPolicyConfig
 
@@ -156,17 +156,18 @@ def compare(
     compare_records(first, second, first_policy, second_policy)
 
 
-def export(policy: tyro.conf.Positional[Path], out: Path, threads: int = 1) -> None:
-    """Write a policy as ONNX graphs, which oat.load_runtime runs faster than PyTorch, and check that they agree.
+def export(policy: tyro.conf.Positional[Path], out: Path, precision: Precision = "float32", threads: int = 1) -> None:
+    """Write a policy as ONNX graphs, which oat.load_runtime runs faster than PyTorch, and show how far they agree.
 
     Args:
         policy: The policy's checkpoint or run.
         out: The directory to write.
-        threads: Of the check.
+        precision: int8 generates tokens from 8-bit weights: faster, and a few tokens differ.
+        threads: Of the comparison.
     """
     from oat.runtime.export import export_policy
 
-    export_policy(policy, out, threads)
+    export_policy(policy, out, precision, threads)
 
 
 def bench(what: tyro.conf.Positional[Literal["latency"]], config: tyro.conf.OmitArgPrefixes[LatencyConfig]) -> None:

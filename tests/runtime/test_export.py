@@ -22,9 +22,10 @@ from oat.policies import AutoregressivePolicy, Denoising, DiffusionPolicy, Noise
 from oat.policies.context import ContextConfig
 from oat.runtime.blocks import FoldedMemory
 from oat.runtime.engines import Engine, OnnxEngine
-from oat.runtime.export import export_policy, to_onnx
+from oat.runtime.export import compare, export_policy, to_int8, to_onnx
 from oat.runtime.graphs import make_graphs
 from oat.runtime.loading import load_predictor, load_runtime
+from oat.runtime.policy import GraphTokenPolicy, TokenShape
 from oat.tokenizers.decoder import DecoderConfig
 from oat.tokenizers.oat import OATConfig, OATTokenizer
 from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer, Tokens
@@ -79,6 +80,23 @@ def test_it_streams_every_prefix() -> None:
     assert [chunk.steps.tolist() for chunk in found] == [[k, k] for k in range(1, 9)]
     for one, other in zip(expected, found, strict=True):
         torch.testing.assert_close(other.actions, one.actions, atol=1e-5, rtol=1e-5)
+
+
+def test_eight_bits_change_few_tokens_and_no_actions() -> None:
+    """Where the tokens are the same, so are the actions: only the step is approximate."""
+    policy, folder = exported("oat")
+    models = {name: (folder / f"{name}.onnx").read_bytes() for name in ("context", "step", "actions")}
+    engine = OnnxEngine({**models, "step": to_int8(models["step"])})
+    assert len(to_int8(models["step"])) < 0.75 * len(models["step"])  # most of this small one is its embeddings
+    agreement = compare(policy, GraphTokenPolicy(policy.observed, policy.space, engine, _shape(policy)), rows=ROWS)
+    assert 0.8 < agreement.equal < 1
+    assert agreement.largest < 1e-5
+    assert agreement.mean < 0.05
+
+
+def _shape(policy: Policy) -> TokenShape:
+    assert isinstance(policy, AutoregressivePolicy)
+    return TokenShape.of(policy)
 
 
 def _engine(policy: Policy, *names: str) -> OnnxEngine:
@@ -151,7 +169,8 @@ from oat.policies import load_policy
 from oat.runtime.export import compare
 from oat.runtime.loading import compile_policy
 policy = load_policy(sys.argv[1])
-print(*compare(policy, compile_policy(policy), rows=3))
+agreement = compare(policy, compile_policy(policy), rows=3)
+print(agreement.equal, agreement.largest)
 """
 
 
@@ -189,7 +208,8 @@ def test_an_export_can_be_moved_and_tells_nothing_of_where_it_was_made(tmp_path:
     moved = tmp_path / "elsewhere"
     shutil.copytree(folder, moved)
     assert json.loads((moved / "config.json").read_text())["trained_on"] == {"seed": 4}
-    assert {path.name for path in moved.iterdir()} == {"config.json", "context.onnx", "step.onnx", "actions.onnx"}
+    graphs = {"context.onnx", "step.onnx", "actions.onnx", "chunk.onnx"}
+    assert {path.name for path in moved.iterdir()} == {"config.json", *graphs}
     found = load_predictor(moved).predict_chunk(observe(2))
     torch.testing.assert_close(found.actions, policy.predict_chunk(observe(2)).actions, atol=1e-5, rtol=1e-5)
     for path in moved.glob("*.onnx"):

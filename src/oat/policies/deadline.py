@@ -3,6 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Iterable
+from typing import ClassVar
 
 _REMEMBERED = 100  # durations that an estimate is made of
 _CAREFUL = 0.9  # the quantile of them that is reckoned with
@@ -23,6 +24,9 @@ class StepTimes:
 class Pace:
     """When a chunk is wanted: only at the end."""
 
+    watches: ClassVar[bool] = False
+    """Whether it has to be asked after every step; otherwise all of them may be done in one piece."""
+
     def wants_chunk(self) -> bool:
         """Asked after every step, the last one excepted."""
         return False
@@ -34,12 +38,16 @@ class Pace:
 class EveryStep(Pace):
     """A chunk after every step."""
 
+    watches = True
+
     def wants_chunk(self) -> bool:
         return True
 
 
 class Deadline(Pace):
     """A chunk when one more step would make it late; never before the first step."""
+
+    watches = True
 
     def __init__(self, milliseconds: float, times: StepTimes) -> None:
         self._last = time.perf_counter()

@@ -9,6 +9,9 @@ import tyro
 
 from oat.errors import InvalidOption
 
+EngineName = Literal["eager", "compiled", "onnx"]
+Precision = Literal["float32", "int8"]
+
 
 @dataclass(frozen=True)
 class ServeConfig:
@@ -85,9 +88,6 @@ class ServeConfig:
         if not key:
             raise InvalidOption(f"{self.api_key_file} holds no key")
         return key
-
-
-EngineName = Literal["eager", "compiled", "onnx"]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What runs a policy's graphs: ONNX Runtime, or PyTorch's compiler."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -15,6 +15,11 @@ from oat.extras import import_extra
 @runtime_checkable
 class Engine(Protocol):
     """Runs graphs on values of its own, which stay on its device between two runs."""
+
+    @property
+    def graphs(self) -> Collection[str]:
+        """The names of those it can run."""
+        ...
 
     def put(self, value: Tensor | int) -> Any: ...
 
@@ -45,6 +50,10 @@ class OnnxEngine:
                 raise CheckpointError(f"ONNX Runtime cannot run the graph {name!r}: {error}") from error
             self._sessions[name], self._bindings[name], self._bound[name] = session, session.io_binding(), {}
 
+    @property
+    def graphs(self) -> Collection[str]:
+        return self._sessions
+
     def put(self, value: Tensor | int) -> Any:
         array = np.array(value) if isinstance(value, int) else np.ascontiguousarray(value.numpy())
         return self._library.OrtValue.ortvalue_from_numpy(array, self._device, 0)
@@ -71,6 +80,10 @@ class TorchEngine:
     def __init__(self, modules: Mapping[str, nn.Module], device: torch.device) -> None:
         self._device, mode = device, "reduce-overhead" if device.type == "cuda" else "default"
         self._modules = {name: torch.compile(each.to(device).eval(), mode=mode) for name, each in modules.items()}
+
+    @property
+    def graphs(self) -> Collection[str]:
+        return self._modules
 
     def put(self, value: Tensor | int) -> Tensor | int:
         return value if isinstance(value, int) else value.to(self._device)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from rich.console import Console
@@ -18,6 +19,8 @@ from oat.report.tables import make_table
 from oat.runtime.config import EngineName, LatencyConfig
 from oat.runtime.export import write_graphs
 from oat.runtime.loading import compile_policy, load_predictor, load_runtime
+
+Name = TypeVar("Name", bound=str)
 
 _BLOCK = 10  # chunks of one engine in a row: the caches are then its own, and load is shared by all
 
@@ -43,9 +46,9 @@ def _add_row(
     table.add_row(tokens, str(rows), *(_quantiles(each) for each in times.values()))
 
 
-def time_calls(calls: Mapping[EngineName, Callable[[], object]], repeats: int) -> dict[EngineName, np.ndarray]:
+def time_calls(calls: Mapping[Name, Callable[[], object]], repeats: int) -> dict[Name, np.ndarray]:
     """Milliseconds of every call; the calls take turns, so that what else the machine does disturbs all alike."""
-    times: dict[EngineName, list[float]] = {name: [] for name in calls}
+    times: dict[Name, list[float]] = {name: [] for name in calls}
     for call in calls.values():
         call()
     gc.collect()

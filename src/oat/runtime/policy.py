@@ -20,6 +20,8 @@ from oat.policies.predictor import Chunk, ChunkPredictor
 from oat.runtime.engines import Engine
 from oat.tokenizers.tokenizer import ActionSpace, Tokens
 
+Random = Float[Tensor, "tokens batch outputs"]
+
 
 class GraphPolicy(ChunkPredictor):
     """What needs no weights: reading observations, drawing noise, looping over steps. For one thread at a time."""
@@ -49,10 +51,13 @@ class GraphPolicy(ChunkPredictor):
 
     def _actions(self, values: Values, inputs: Mapping[str, Tensor]) -> Float[Tensor, "batch time dim"]:
         """Run the actions graph, with the state where the action transform refers to it."""
-        state = self.current_state(values)
-        given = inputs if state is None else {**inputs, "state": state}
+        given = {**inputs, **self._state(values)}
         (actions,) = self.engine.run("actions", {name: self.engine.put(tensor) for name, tensor in given.items()})
         return self.engine.get(actions)
+
+    def _state(self, values: Values) -> dict[str, Tensor]:
+        state = self.current_state(values)
+        return {} if state is None else {"state": state}
 
 
 @dataclass(frozen=True)
@@ -101,42 +106,75 @@ class GraphTokenPolicy(GraphPolicy):
     def generate(
         self, values: Values, tasks: Int64[Tensor, " batch"], decoding: Any, noise: Noise | None, pace: Pace
     ) -> Iterator[Chunk]:
-        put, rows, length = self.engine.put, len(tasks), decoding.num_tokens or self.shape.longest
-        random = self._noise(rows, length, decoding, noise)
+        length = decoding.num_tokens or self.shape.longest
+        random = self._noise(len(tasks), length, decoding, noise)
+        if "chunk" in self.engine.graphs and not pace.watches:
+            yield self._whole_chunk(values, tasks, decoding, random)
+        else:
+            yield from self._step_by_step(values, tasks, decoding, random, pace)
+
+    def _whole_chunk(
+        self, values: Values, tasks: Int64[Tensor, " batch"], decoding: TokenDecoding, random: Random
+    ) -> Chunk:
+        """In one graph, where nobody asks for more than the end."""
+        inputs = {
+            "tasks": tasks,
+            **{key: values[key] for key in self.observed.keys},
+            "noise": random,
+            **self._sampling(decoding),
+            "times": torch.arange(decoding.num_actions or self.space.action_horizon),
+            **self._state(values),
+        }
+        outputs = self.engine.run("chunk", {name: self.engine.put(value) for name, value in inputs.items()})
+        ids, log_probabilities, actions = map(self.engine.get, outputs)
+        return _chunk(actions, ids, log_probabilities)
+
+    def _step_by_step(
+        self, values: Values, tasks: Int64[Tensor, " batch"], decoding: TokenDecoding, random: Random, pace: Pace
+    ) -> Iterator[Chunk]:
+        put, rows, length = self.engine.put, len(tasks), len(random)
+        noise = [put(each) for each in random]
         inputs = {
             "last": put(torch.full((rows,), self.shape.outputs)),
             "place": self._places[0],
             "cache": put(torch.zeros(rows, self.shape.cache_heads, self.shape.longest, self.shape.head_dim)),
             **self._memory(values, tasks),
-            "noise": random[0],
-            "temperature": put(torch.tensor(float(decoding.temperature))),
-            "top_k": put(min(decoding.top_k or self.shape.outputs, self.shape.outputs)),
+            "noise": noise[0],
+            **{name: put(value) for name, value in self._sampling(decoding).items()},
         }
         ids = torch.zeros(rows, self.shape.longest, dtype=torch.int64)
         chosen = torch.zeros(rows, length)
         for place in range(length):
-            inputs |= {"place": self._places[place], "noise": random[place]}
+            inputs |= {"place": self._places[place], "noise": noise[place]}
             inputs["last"], log_probability, inputs["cache"] = self.engine.run("step", inputs)
             ids[:, place] = self.engine.get(inputs["last"])
             chosen[:, place] = self.engine.get(log_probability)
             wanted = pace.wants_chunk() and self.anytime
             if wanted or place + 1 == length:
-                yield self._chunk(values, ids, chosen[:, : place + 1].clone(), decoding.num_actions)
+                lengths = torch.full((rows,), place + 1)
+                times = torch.arange(decoding.num_actions or self.space.action_horizon)
+                actions = self._actions(values, {"ids": ids, "lengths": lengths, "times": times})
+                yield _chunk(actions, ids[:, : place + 1].clone(), chosen[:, : place + 1].clone())
 
-    def _noise(self, rows: int, length: int, decoding: TokenDecoding, noise: Noise | None) -> list[Any]:
-        """What is added to the logits at every place; zeros leave the most likely token the largest."""
+    def _noise(self, rows: int, length: int, decoding: TokenDecoding, noise: Noise | None) -> Random:
+        """What is added to the logits of every token; zeros leave the most likely the largest."""
         if decoding.greedy or noise is None:
-            return [self.engine.put(torch.zeros(rows, self.shape.outputs))] * length
-        drawn = gumbel(noise.uniform(length, self.shape.outputs))
-        return [self.engine.put(drawn[:, place]) for place in range(length)]
+            return torch.zeros(length, rows, self.shape.outputs)
+        return gumbel(noise.uniform(length, self.shape.outputs)).transpose(0, 1)
 
-    def _chunk(self, values: Values, ids: Tensor, log_probabilities: Tensor, num_actions: int | None) -> Chunk:
-        rows, used = log_probabilities.shape
-        lengths = torch.full((rows,), used)
-        times = torch.arange(num_actions or self.space.action_horizon)
-        actions = self._actions(values, {"ids": ids, "lengths": lengths, "times": times})
-        tokens = Tokens(ids[:, :used].clone(), lengths)
-        return Chunk(actions, torch.ones(rows, dtype=torch.bool), lengths, tokens, log_probabilities)
+    def _sampling(self, decoding: TokenDecoding) -> dict[str, Tensor | int]:
+        top_k = min(decoding.top_k or self.shape.outputs, self.shape.outputs)
+        return {"temperature": torch.tensor(float(decoding.temperature)), "top_k": top_k}
+
+
+def _chunk(
+    actions: Float[Tensor, "batch time dim"],
+    ids: Int64[Tensor, "batch tokens"],
+    log_probabilities: Float[Tensor, "batch tokens"],
+) -> Chunk:
+    rows, used = ids.shape
+    lengths = torch.full((rows,), used)
+    return Chunk(actions, torch.ones(rows, dtype=torch.bool), lengths, Tokens(ids, lengths), log_probabilities)
 
 
 class GraphDiffusionPolicy(GraphPolicy):
