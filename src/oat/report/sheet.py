@@ -1,0 +1,101 @@
+"""A table as a value: kept as JSON, printed as Markdown, as LaTeX and in the terminal."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.table import Table
+
+from oat.atomic import staged_file
+from oat.errors import CorruptDataset, InvalidOption
+from oat.report.tables import make_table
+
+_LATEX_SPECIAL = re.compile(r"([&%$#_{}])")
+_LATEX_SIGNS = {
+    **{
+        "×": r"$\times$",
+        "±": r"$\pm$",
+        "≤": r"$\leq$",
+        "≥": r"$\geq$",
+        "…": r"\ldots{}",
+        "−": "$-$",
+        "½": r"\textonehalf{}",
+    },
+    **{"≈": r"$\approx$", "→": r"$\rightarrow$", "✓": r"\checkmark{}", "·": r"$\cdot$", "₁": "$_1$", "²": "$^2$"},
+}
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Cells as they are to be read, with what must be known to read them."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise InvalidOption(f"{self.title}: {len(self.columns)} columns need as many cells, got {row}")
+
+    def markdown(self) -> str:
+        """As GitHub shows it; numbers to the right."""
+        lines = [_line(self.columns), _line(("---", *("---:",) * (len(self.columns) - 1))), *map(_line, self.rows)]
+        notes = [f"- {note}" for note in self.notes]
+        return "\n".join((f"### {self.title}", "", *lines, *([""] * bool(notes)), *notes, ""))
+
+    def latex(self) -> str:
+        """A float for the booktabs package."""
+        body = [" & ".join(map(_latex, row)) + r" \\" for row in self.rows]
+        return "\n".join(
+            (
+                r"\begin{table}[t]",
+                r"\centering",
+                rf"\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}",
+                r"\toprule",
+                " & ".join(map(_latex, self.columns)) + r" \\",
+                r"\midrule",
+                *body,
+                r"\bottomrule",
+                r"\end{tabular}",
+                rf"\caption{{{_latex('. '.join((self.title, *self.notes)))}.}}",
+                r"\end{table}",
+                "",
+            )
+        )
+
+    def terminal(self) -> Table:
+        table = make_table(self.title, *self.columns)
+        for row in self.rows:
+            table.add_row(*row)
+        table.caption = "\n".join(self.notes)
+        return table
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+
+
+def _latex(text: str) -> str:
+    escaped = _LATEX_SPECIAL.sub(r"\\\1", text)
+    return "".join(_LATEX_SIGNS.get(sign, sign) for sign in escaped)
+
+
+def save_sheets(path: Path, sheets: Sequence[Sheet]) -> None:
+    """Into a JSON file, whole or not at all."""
+    with staged_file(path) as staging:
+        staging.write_text(json.dumps([asdict(sheet) for sheet in sheets], indent=1, ensure_ascii=False), "utf-8")
+
+
+def load_sheets(path: Path) -> list[Sheet]:
+    try:
+        described = json.loads(path.read_text("utf-8"))
+        return [
+            Sheet(each["title"], tuple(each["columns"]), tuple(map(tuple, each["rows"])), tuple(each["notes"]))
+            for each in described
+        ]
+    except (ValueError, TypeError, KeyError) as error:
+        raise CorruptDataset(f"{path}: not a file of tables ({error})") from error
