@@ -15,6 +15,7 @@ from rich.markup import escape
 from oat.data.episodes import CameraStorage, WhenExists
 from oat.errors import OatError
 from oat.evaluation.config import EvalConfig
+from oat.experiments.config import ReproduceConfig
 from oat.runtime.config import LatencyConfig, Precision, ServeConfig
 from oat.sims.config import CollectConfig
 from oat.training.config import FitConfig, TrainPolicyConfig
@@ -192,6 +193,16 @@ def serve(config: tyro.conf.OmitArgPrefixes[ServeConfig]) -> None:
     serve_policy(config)
 
 
+def reproduce(config: tyro.conf.OmitArgPrefixes[ReproduceConfig]) -> None:
+    """Run tables and figures of the paper by name, at a scale that fits the machine.
+
+    Collects, fits, trains and evaluates what is not there yet; after an interruption the same command continues.
+    """
+    from oat.experiments.reproduce import reproduce as run
+
+    run(config)
+
+
 VERBS: dict[str, Any] = {
     "collect": collect,
     "inspect": inspect,
@@ -203,6 +214,7 @@ VERBS: dict[str, Any] = {
     "export": export,
     "bench": bench,
     "serve": serve,
+    "reproduce": reproduce,
 }
 
 

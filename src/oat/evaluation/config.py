@@ -26,6 +26,8 @@ class EvalConfig:
     """Episodes per task and seed."""
     seeds: int = 1
     """Groups of episodes, each with initial conditions of its own; the paper has 5."""
+    first_seed: int = 0
+    """The first group's number: policies from other training seeds may meet conditions of their own."""
     num_tokens: tuple[int, ...] = ()
     """Prefix lengths K to evaluate, such as 1 2 4 8; all tokens by default."""
     temperature: float = 1.0
@@ -56,8 +58,8 @@ class EvalConfig:
         for name, count in counts.items():
             if count is not None and count < 1:
                 raise InvalidOption(f"{name} must be at least 1, got {count}")
-        if self.videos < 0:
-            raise InvalidOption(f"videos must be at least 0, got {self.videos}")
+        if min(self.videos, self.first_seed) < 0:
+            raise InvalidOption(f"videos and first_seed must be at least 0, got {self.videos} and {self.first_seed}")
         for name, values in (("tasks", self.tasks), ("num_tokens", self.num_tokens)):
             if len(set(values)) != len(values):
                 raise InvalidOption(f"{name} must be distinct, got {' '.join(map(str, values))}")

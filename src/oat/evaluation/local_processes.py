@@ -3,15 +3,15 @@
 import contextlib
 import multiprocessing
 import multiprocessing.connection
-import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 from oat.evaluation.crew import ProcessDied
 from oat.evaluation.host import Answer, MakeEnvironment, Message, Station, make_environment
 from oat.evaluation.protocol import Protocol
+from oat.processes import single_threaded
 
 _PATIENCE = 1.0  # seconds between the end of a process's pipe and its own
 
@@ -23,7 +23,7 @@ class PipeLink:
         context = multiprocessing.get_context("spawn")  # a fork would carry over graphics contexts and threads
         self.connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, protocol, make), daemon=True)
-        with _single_threaded():
+        with single_threaded():
             self._process.start()
         theirs.close()
 
@@ -67,17 +67,3 @@ def _serve(connection: Connection, protocol: Protocol, make: MakeEnvironment) ->
         while True:
             seat, message = connection.recv()
             connection.send((seat, station.answer(seat, message)))
-
-
-@contextlib.contextmanager
-def _single_threaded() -> Iterator[None]:
-    """Processes that are started now use one thread for numerics: simulators gain nothing from more."""
-    before = os.environ.get("OMP_NUM_THREADS")
-    os.environ["OMP_NUM_THREADS"] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["OMP_NUM_THREADS"]
-        else:
-            os.environ["OMP_NUM_THREADS"] = before

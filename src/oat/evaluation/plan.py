@@ -39,7 +39,8 @@ def plan_evaluation(config: EvalConfig, policy: Policy, simulator: Simulator) ->
     for task in tasks:
         conditions = simulator.conditions(task, config.split)
         for decoding in choose_decodings(config, policy):
-            for number in range(config.episodes * config.seeds):
+            first = config.episodes * config.first_seed
+            for number in range(first, first + config.episodes * config.seeds):
                 repeat, place = divmod(number, len(conditions))
                 key = EpisodeKey(
                     protocol=protocol.hash,
@@ -59,7 +60,7 @@ def plan_evaluation(config: EvalConfig, policy: Policy, simulator: Simulator) ->
                     evaluation_seed=number // config.episodes,
                     data_source=str(policy.trained_on.get("demonstrator", simulator.expert_kind)),
                     versions=versions,
-                    film=number < config.videos,
+                    film=number - first < config.videos,
                 )
                 episodes.append(episode)
     return Plan(protocol, episodes)

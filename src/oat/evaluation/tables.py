@@ -9,7 +9,13 @@ from rich.table import Table
 
 from oat.errors import InvalidOption
 from oat.evaluation.records import EpisodeKey, EpisodeRecord
-from oat.evaluation.statistics import Interval, compare_paired, mean_and_standard_error, success_rate
+from oat.evaluation.statistics import (
+    Interval,
+    PairedComparison,
+    compare_paired,
+    mean_and_standard_error,
+    success_rate,
+)
 from oat.report.tables import make_table
 
 POOLED = "all tasks"
@@ -186,11 +192,8 @@ def _count(number: int, noun: str) -> str:
 
 def comparison_table(first: Sequence[EpisodeRecord], second: Sequence[EpisodeRecord]) -> Table:
     """The second against the first, on the initial conditions that both met."""
-    check_run_alike(record.key for record in (*first, *second))
     one, two = _by_condition(first), _by_condition(second)
-    shared = [condition for condition in one if condition in two]
-    if not shared:
-        raise InvalidOption("the two sides share no initial conditions, so there is nothing to compare")
+    shared = _shared_conditions(first, second)
     columns = ("task", "n", "first", "second", "gain", "95 %", "only 1st : 2nd", "p", "better")
     table = make_table("second against first, success in %", *columns)
     tasks = list(dict.fromkeys(task for task, _ in shared))
@@ -207,6 +210,22 @@ def comparison_table(first: Sequence[EpisodeRecord], second: Sequence[EpisodeRec
     sides = (f"{place}: {_origin(side)}" for place, side in (("first", first), ("second", second)))
     table.caption = "\n".join((*sides, "n: initial conditions"))
     return table
+
+
+def compare_policies(first: Sequence[EpisodeRecord], second: Sequence[EpisodeRecord]) -> PairedComparison:
+    """The second against the first on the initial conditions that both met, tasks counting alike."""
+    shared = _shared_conditions(first, second)
+    one, two = _by_condition(first), _by_condition(second)
+    return compare_paired([one[each] for each in shared], [two[each] for each in shared], [task for task, _ in shared])
+
+
+def _shared_conditions(first: Sequence[EpisodeRecord], second: Sequence[EpisodeRecord]) -> list[tuple[str, int]]:
+    check_run_alike(record.key for record in (*first, *second))
+    others = _by_condition(second)
+    shared = [condition for condition in _by_condition(first) if condition in others]
+    if not shared:
+        raise InvalidOption("the two sides share no initial conditions, so there is nothing to compare")
+    return shared
 
 
 def _by_condition(records: Sequence[EpisodeRecord]) -> dict[tuple[str, int], float]:

@@ -7,12 +7,7 @@ set does not depend on the number of workers or on interruptions. Every finished
 
 import hashlib
 import json
-import multiprocessing
-import multiprocessing.connection
-import os
 import shutil
-import signal
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -31,6 +26,7 @@ from oat.data.lerobot_writer import LeRobotWriter, read_provenance
 from oat.data.shuffle import derive_key
 from oat.errors import DatasetExists, SimulatorError, unknown_name
 from oat.interfaces import Demonstration, Expert, ExpertConfig, Simulator
+from oat.processes import worker_pool
 from oat.progress import progress_bar
 from oat.sims import load_simulator
 from oat.sims.config import CollectConfig
@@ -195,35 +191,14 @@ def _run_attempts(schedule: Schedule, store: AttemptStore, writer: LeRobotWriter
 
 @contextmanager
 def _workers(config: CollectConfig) -> Iterator[ProcessPoolExecutor]:
-    """Processes that end at once when the block is left by an error or Ctrl-C; attempts are saved whole or not."""
-    spawn = multiprocessing.get_context("spawn")  # a fork would carry over graphics contexts and file handles
-    others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(config.workers, spawn, _start_worker)
+    """Attempts are saved whole or not, so processes may end at any moment."""
     try:
-        yield pool
-    except BaseException as error:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for worker in set(multiprocessing.active_children()) - others:
-            worker.terminate()
-        if isinstance(error, BrokenProcessPool):
-            raise SimulatorError(
-                "a worker process died (out of memory?); finished attempts are kept, run the same command to continue"
-            ) from error
-        raise
-    pool.shutdown()
-
-
-def _start_worker() -> None:
-    """Leave Ctrl-C to the parent, and never outlive it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def exit_with_parent() -> None:
-        multiprocessing.connection.wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=exit_with_parent, daemon=True).start()
+        with worker_pool(config.workers) as pool:
+            yield pool
+    except BrokenProcessPool as error:
+        raise SimulatorError(
+            "a worker process died (out of memory?); finished attempts are kept, run the same command to continue"
+        ) from error
 
 
 def _assemble(writer: LeRobotWriter, simulator: Simulator, schedule: Schedule, store: AttemptStore) -> None:

@@ -124,7 +124,8 @@ class _Run:
                 loss, details = self._step(next(batches))
                 step, lr = self.updates.step, self.updates.learning_rate
                 if step % _LOG_EVERY == 0:
-                    rate = (step - first) * config.batch_size / (time.perf_counter() - begin)
+                    seconds = time.perf_counter() - begin
+                    rate = (step - first) * config.batch_size / seconds
                     shown = float(self.accelerator.reduce(loss, "mean"))
                     self._check(shown, step)
                     bar.advance(_LOG_EVERY, f"loss {shown:.4f} · lr {lr:.1e} · {rate:.0f} chunks/s")
@@ -135,6 +136,7 @@ class _Run:
                             {
                                 "loss": shown,
                                 **numbers,
+                                "seconds": seconds,
                                 "chunks_per_s": rate,
                                 "processes": self.accelerator.num_processes,
                             },

@@ -3,7 +3,9 @@
 import shlex
 from collections.abc import Iterator
 from dataclasses import MISSING, fields, is_dataclass
-from typing import Any
+from typing import Any, get_args
+
+import tyro
 
 from oat.data.episodes import Episodes
 from oat.training.config import FitConfig, TrainPolicyConfig
@@ -38,6 +40,8 @@ def _words(config: Any) -> Iterator[str]:
             continue
         if is_dataclass(value):
             yield from _words(value)
+        elif tyro.conf.Positional in get_args(field.type):
+            yield str(value)
         elif isinstance(default, bool):
             yield f"--{flag}" if value else f"--no-{flag}"
         else:

@@ -1,0 +1,1 @@
+"""The paper's tables and figures as named values, from demonstrations to print."""

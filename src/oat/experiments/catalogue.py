@@ -1,0 +1,133 @@
+"""The experiments by name: which evaluations each needs, and the tables that it makes of them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from oat.experiments import paper
+from oat.experiments.config import ExperimentName
+from oat.experiments.methods import (
+    BIN,
+    DP,
+    FAST,
+    FLOW,
+    FULL_REGISTERS,
+    LEVEL_SETS,
+    OAT,
+    QUEST,
+    UNORDERED,
+    UNORDERED_FULL_REGISTERS,
+    with_horizons,
+    with_levels,
+)
+from oat.experiments.study import Evaluation, Study
+from oat.experiments.success import Row, read_rows, success_sheet
+from oat.report.sheet import Sheet
+
+_MONOTONE = ("more tokens act better", ("OAT_1", "OAT_2", "OAT_4", "OAT_8"))
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or figure of the paper."""
+
+    about: str
+    evaluations: Callable[[Study], list[Evaluation]]
+    sheets: Callable[[Study], list[Sheet]]
+
+
+def _sim_evaluations(study: Study) -> list[Evaluation]:
+    return study.evaluations((DP, BIN, FAST, QUEST, OAT))
+
+
+def _sim_sheets(study: Study) -> list[Sheet]:
+    rivals = ("DP", "Bin", "FAST", "QueST")
+    claims = [*((f"OAT_8 acts better than {rival}", (rival, "OAT_8")) for rival in rivals), _MONOTONE]
+    return _sheets(study, "table-sim: simulation benchmarking, success in %", _sim_evaluations(study), claims)
+
+
+def _ordering_evaluations(study: Study) -> list[Evaluation]:
+    variants = [Evaluation(method) for method in (FULL_REGISTERS, UNORDERED_FULL_REGISTERS, FLOW)]
+    return [*study.evaluations((QUEST, OAT, UNORDERED)), *variants]
+
+
+def _ordering_sheets(study: Study) -> list[Sheet]:
+    claims = [
+        ("OAT without ordering acts worse", ("OAT×_8", "OAT_8")),
+        ("without nested dropout, four tokens of OAT are still better", ("OAT×_8", "OAT_4")),
+        ("causal registers matter beside nested dropout", ("OAT, full registers_8", "OAT_8")),
+        _MONOTONE,
+    ]
+    return _sheets(study, "table-ordering: what ordering is worth, success in %", _ordering_evaluations(study), claims)
+
+
+def _codebook_evaluations(study: Study) -> list[Evaluation]:
+    sets = LEVEL_SETS[1:3] if study.scale.name == "smoke" else LEVEL_SETS
+    return [Evaluation(with_levels(levels)) for levels in sets]
+
+
+def _codebook_sheets(study: Study) -> list[Sheet]:
+    published = {with_levels(levels).label(8): success for levels, success in paper.CODEBOOK.items()}
+    evaluations = _codebook_evaluations(study)
+    rows = [row for row in read_rows(study, evaluations) if row.label.endswith("_8")]
+    first, best, last = "OAT [8,6,5]_8", "OAT_8", "OAT [7,5,5,5,5]_8"
+    claims = [
+        ("a tiny codebook is too small", (first, best)),
+        ("a huge codebook is harder to model", (last, best)),
+    ]
+    title = "table-codebook: FSQ levels, success in % (the paper's numbers are LIBERO's)"
+    return [success_sheet(study, title, rows, published, claims)]
+
+
+def _horizons(study: Study) -> tuple[Sequence[int], Sequence[int]]:
+    sizes: dict[str, tuple[Sequence[int], Sequence[int]]] = {
+        "smoke": ((8, 16), (1, 2)),
+        "cpu": ((16, 32, 64), (2, 8)),
+        "paper": ((8, 16, 32, 64), (1, 2, 4, 8)),
+    }
+    return sizes[study.scale.name]
+
+
+def _regimes(action_horizon: int) -> tuple[int, ...]:
+    """Half of the chunk, and always 8 actions."""
+    return tuple(dict.fromkeys((action_horizon // 2, 8)))
+
+
+def _horizon_evaluations(study: Study) -> list[Evaluation]:
+    action_horizons, latent_horizons = _horizons(study)
+    return [
+        Evaluation(with_horizons(action, latent), execute=None if execute == 16 else execute)
+        for action in action_horizons
+        for latent in latent_horizons
+        for execute in _regimes(action)
+    ]
+
+
+def _horizon_sheets(study: Study) -> list[Sheet]:
+    """One table for each regime; the paper shows them as pictures without numbers."""
+    action_horizons, latent_horizons = _horizons(study)
+    sheets = []
+    for title, chosen in (("half of the chunk is executed", lambda action: action // 2), ("8 actions", lambda _: 8)):
+        rows: list[Row] = []
+        for action in action_horizons:
+            for latent in latent_horizons:
+                execute = chosen(action)
+                method = with_horizons(action, latent)
+                found = read_rows(study, [Evaluation(method, execute=None if execute == 16 else execute)])
+                row = next(row for row in found if row.label == method.label(latent))
+                rows.append(Row(f"H_a={action} H_l={latent}", row.records, row.steps))
+        sheets.append(success_sheet(study, f"table-horizons: {title}, success in %", rows))
+    return sheets
+
+
+def _sheets(
+    study: Study, title: str, evaluations: Sequence[Evaluation], claims: Sequence[tuple[str, Sequence[str]]]
+) -> list[Sheet]:
+    return [success_sheet(study, title, read_rows(study, evaluations), paper.AVERAGE.get(study.sim), claims)]
+
+
+EXPERIMENTS: dict[ExperimentName, Experiment] = {
+    "table-sim": Experiment("simulation benchmarking (Table I)", _sim_evaluations, _sim_sheets),
+    "table-ordering": Experiment("OAT against OAT× (Table III)", _ordering_evaluations, _ordering_sheets),
+    "table-horizons": Experiment("action and token horizons (Fig. 5)", _horizon_evaluations, _horizon_sheets),
+    "table-codebook": Experiment("FSQ levels (Table IV)", _codebook_evaluations, _codebook_sheets),
+}

@@ -1,0 +1,48 @@
+"""Which of the paper's experiments to run, and how large; importing it costs nothing."""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from oat.errors import InvalidOption
+from oat.sims.config import SimulatorName
+
+ExperimentName = Literal["table-sim", "table-ordering", "table-horizons", "table-codebook"]
+ScaleName = Literal["smoke", "cpu", "paper"]
+
+
+@dataclass(frozen=True)
+class ReproduceConfig:
+    """Experiments of the paper."""
+
+    names: tyro.conf.Positional[tuple[ExperimentName, ...]]
+    """Which tables and figures."""
+    scale: ScaleName = "cpu"
+    """smoke only shows that everything runs; cpu gives every method the same minutes; paper is the paper's."""
+    sim: SimulatorName = "metaworld"
+    """The benchmark."""
+    out: Path = Path("out/reproduce")
+    """Everything goes to OUT/SCALE/SIM; what is there already is not made again."""
+    data: Path | None = None
+    """Demonstrations, where they cannot be collected from a scripted expert, or to use others."""
+    jobs: int = field(default_factory=lambda: os.cpu_count() or 1)
+    """Runs at a time, each on one thread."""
+    backend: Literal["local", "ray"] = "local"
+    """Where runs go: processes of this machine, or tasks of a Ray cluster that shares the file system."""
+    address: str | None = None
+    """The Ray cluster's address; by default the one that is running here, else one is started."""
+    only_tables: bool = False
+    """Run nothing; write the tables of what there is, and say what is missing."""
+    seeds: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Training seeds, if not the scale's."""
+
+    def __post_init__(self) -> None:
+        if not self.names:
+            raise InvalidOption("name at least one experiment, such as table-sim")
+        if self.jobs < 1 or (self.seeds is not None and self.seeds < 1):
+            raise InvalidOption(f"jobs and seeds must be at least 1, got {self.jobs} and {self.seeds}")
+        if self.address is not None and self.backend != "ray":
+            raise InvalidOption("an address is for --backend ray")

@@ -1,0 +1,80 @@
+"""The methods that the paper compares, and the variants that it takes apart."""
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from oat.training.config import TokenizerOptions
+
+
+@dataclass(frozen=True)
+class Method:
+    """A policy and its tokenizer, if it has one."""
+
+    name: str
+    """As tables print it."""
+    slug: str
+    """As directories are called."""
+    tokenizer: Literal["bin", "fast", "quest", "oat"] | None
+    model: TokenizerOptions = field(default_factory=TokenizerOptions)
+    prefixes: tuple[int, ...] = ()
+    """Numbers of tokens K to act from; none where only the whole sequence decodes."""
+    action_horizon: int = 32
+    slow: bool = False
+    """Whether its sequences are so long that fewer training seeds are affordable."""
+
+    @property
+    def learned_tokenizer(self) -> bool:
+        return self.tokenizer in ("quest", "oat")
+
+    def label(self, tokens: int | None) -> str:
+        """A row of a table: OAT_4 acts from four tokens."""
+        return self.name if tokens is None else f"{self.name}_{tokens}"
+
+
+OAT = Method("OAT", "oat", "oat", prefixes=(1, 2, 4, 8))
+UNORDERED = Method("OAT×", "oat-unordered", "oat", TokenizerOptions(keep="full"), (8,))
+FULL_REGISTERS = Method(
+    "OAT, full registers", "oat-full-registers", "oat", TokenizerOptions(register_attention="full"), (1, 2, 4, 8)
+)
+UNORDERED_FULL_REGISTERS = Method(
+    "OAT×, full registers",
+    "oat-unordered-full-registers",
+    "oat",
+    TokenizerOptions(keep="full", register_attention="full"),
+    (8,),
+)
+FLOW = Method("OAT, flow decoder", "oat-flow", "oat", TokenizerOptions(decoder="flow"), (1, 2, 4, 8))
+QUEST = Method("QueST", "quest", "quest")
+FAST = Method("FAST", "fast", "fast", slow=True)
+BIN = Method("Bin", "bin", "bin", slow=True)
+DP = Method("DP", "dp", None)
+
+LEVEL_SETS = ((8, 6, 5), (8, 8, 8), (8, 5, 5, 5), (8, 8, 6, 5), (7, 5, 5, 5, 5))
+
+
+def with_levels(levels: tuple[int, ...]) -> Method:
+    """OAT with another codebook."""
+    if levels == (8, 5, 5, 5):
+        return OAT
+    name = ",".join(map(str, levels))
+    return replace(
+        OAT,
+        name=f"OAT [{name}]",
+        slug=f"oat-levels-{'-'.join(map(str, levels))}",
+        model=TokenizerOptions(levels=levels),
+        prefixes=(8,),
+    )
+
+
+def with_horizons(action_horizon: int, latent_horizon: int) -> Method:
+    """OAT with other horizons."""
+    if (action_horizon, latent_horizon) == (32, 8):
+        return OAT
+    return replace(
+        OAT,
+        name=f"OAT H_a={action_horizon} H_l={latent_horizon}",
+        slug=f"oat-{action_horizon}x{latent_horizon}",
+        model=TokenizerOptions(latent_horizon=latent_horizon),
+        prefixes=(latent_horizon,),
+        action_horizon=action_horizon,
+    )

@@ -1,0 +1,60 @@
+"""Behind `oat reproduce`: the runs that are missing, then the tables."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from oat.atomic import exclusive, staged_file
+from oat.experiments.catalogue import EXPERIMENTS
+from oat.experiments.config import ExperimentName, ReproduceConfig
+from oat.experiments.methods import Method
+from oat.experiments.pace import Pace
+from oat.experiments.scales import SCALES
+from oat.experiments.schedule import Submit, open_workers, perform_all
+from oat.experiments.study import Study
+from oat.report.sheet import Sheet, save_sheets
+
+
+def reproduce(config: ReproduceConfig) -> None:
+    """Run what is not there yet, write tables/NAME.json, .md and .tex, and show them."""
+    folder = config.out.resolve() / config.scale / config.sim
+    data = None if config.data is None else config.data.resolve()
+    study = Study(SCALES[config.scale], config.sim, folder, data, config.seeds)
+    folder.mkdir(parents=True, exist_ok=True)
+    if not config.only_tables:
+        with exclusive(folder, f"reproducing into {folder}"), open_workers(config) as submit:
+            for name in config.names:
+                _run(study, name, submit, config.jobs)
+    for name in config.names:
+        sheets = EXPERIMENTS[name].sheets(study)
+        write_sheets(folder / "tables" / name, sheets)
+        for sheet in sheets:
+            Console().print(sheet.terminal())
+
+
+def _run(study: Study, name: ExperimentName, submit: Submit, jobs: int) -> None:
+    evaluations, pace = EXPERIMENTS[name].evaluations(study), Pace(study)
+    if not study.given_data:
+        perform_all([study.demonstrations()], submit, jobs)
+    methods = list(dict.fromkeys(evaluation.method for evaluation in evaluations))
+    _measure_pace(pace, [method for method in methods if pace.lacks(method)], submit)
+    perform_all(study.runs(evaluations, pace), submit, jobs)
+
+
+def _measure_pace(pace: Pace, methods: Sequence[Method], submit: Submit) -> None:
+    if methods:
+        names = ", ".join(method.name for method in methods)
+        Console(stderr=True, soft_wrap=True).print(f"timing a few training steps of {names}", highlight=False)
+        submit(pace.measure, methods).result()
+
+
+def write_sheets(path: Path, sheets: Sequence[Sheet]) -> None:
+    """As JSON for the page, and to paste into a README or a paper."""
+    save_sheets(path.with_suffix(".json"), sheets)
+    for suffix, text in (
+        (".md", "\n".join(sheet.markdown() for sheet in sheets)),
+        (".tex", "\n".join(sheet.latex() for sheet in sheets)),
+    ):
+        with staged_file(path.with_suffix(suffix)) as staging:
+            staging.write_text(text, "utf-8")

@@ -1,0 +1,85 @@
+"""An experiment's runs: each a verb of the command line with its configuration, skipped once it is done."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import oat
+from oat.atomic import explain_write_errors, staged_file
+from oat.errors import InvalidOption
+from oat.evaluation.config import EvalConfig
+from oat.sims.config import CollectConfig
+from oat.training.config import FitConfig, TrainPolicyConfig
+from oat.training.origin import command_line
+
+Config = CollectConfig | FitConfig | TrainPolicyConfig | EvalConfig
+
+_VERBS: dict[type, tuple[str, str, str]] = {
+    CollectConfig: ("collect", "oat.sims.collect", "collect_demonstrations"),
+    FitConfig: ("fit", "oat.tokenizers.fitting", "fit_tokenizer"),
+    TrainPolicyConfig: ("train", "oat.policies.training", "train_policy"),
+    EvalConfig: ("eval", "oat.evaluation.evaluate", "evaluate_policy"),
+}
+
+
+def perform(config: Config) -> None:
+    """What the verb does."""
+    _, module, function = _VERBS[type(config)]
+    action: Callable[[Any], None] = getattr(import_module(module), function)
+    action(config)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A step on the way to a table."""
+
+    folder: Path
+    """The study's, which the run's own is below."""
+    name: str
+    """Its directory in there, such as policies/oat-seed0."""
+    config: Config
+    needs: tuple[str, ...] = ()
+    """The runs whose results it reads."""
+
+    @property
+    def command(self) -> str:
+        """What gives the same on the command line, in the study's directory: it stays true wherever that is moved."""
+        return command_line(_VERBS[type(self.config)][0], self.config).replace(f"{self.folder}/", "")
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "logs" / f"{self.name.replace('/', '-')}.log"
+
+    @property
+    def _marker(self) -> Path:
+        return self.folder / "done" / f"{self.name.replace('/', '-')}.json"
+
+    @property
+    def done(self) -> bool:
+        """Whether its result is there; one that another command made is refused."""
+        if not self._marker.exists():
+            return False
+        made_by = json.loads(self._marker.read_text("utf-8"))["command"]
+        if made_by != self.command:
+            raise InvalidOption(
+                f"{self.folder} holds {self.name} made by `{made_by}`, which is not `{self.command}`; "
+                "another --out keeps it"
+            )
+        return True
+
+    def perform(self) -> None:
+        """Do it, or what is left of it, and mark it as done."""
+        begin = time.perf_counter()
+        if not (isinstance(self.config, CollectConfig) and self.config.out.exists()):
+            perform(self.config)
+        described = {
+            "command": self.command,
+            "seconds": round(time.perf_counter() - begin, 1),  # of the last part, where it was interrupted
+            "oat": oat.__version__,
+        }
+        with explain_write_errors(self._marker), staged_file(self._marker) as staging:
+            staging.write_text(json.dumps(described, indent=1, ensure_ascii=False), "utf-8")

@@ -1,0 +1,46 @@
+"""How large an experiment is: to see that it runs, for an afternoon on a laptop, or as in the paper."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from oat.experiments.config import ScaleName
+from oat.experiments.methods import Method
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Sizes; a training is limited either by minutes, which are equal for all methods, or by steps."""
+
+    name: ScaleName
+    preset: Literal["tiny", "cpu", "paper"]
+    demonstrations: int
+    """Per task, where a scripted expert demonstrates."""
+    episodes: int
+    """Per task, training seed and number of tokens."""
+    seeds: int
+    seeds_of_slow: int
+    tasks: int | None = None
+    """Only the first tasks of the benchmark."""
+    tokenizer_minutes: float | None = None
+    policy_minutes: float | None = None
+    """On one thread; None leaves the preset's steps, or the scale's."""
+    steps: int | None = None
+
+    def seeds_for(self, method: Method) -> int:
+        return self.seeds_of_slow if method.slow else self.seeds
+
+
+SCALES: dict[ScaleName, Scale] = {
+    "smoke": Scale("smoke", "tiny", demonstrations=3, episodes=2, seeds=1, seeds_of_slow=1, tasks=1, steps=20),
+    "cpu": Scale(
+        "cpu",
+        "cpu",
+        demonstrations=50,
+        episodes=50,
+        seeds=3,
+        seeds_of_slow=1,
+        tokenizer_minutes=10,
+        policy_minutes=12,
+    ),
+    "paper": Scale("paper", "paper", demonstrations=50, episodes=50, seeds=5, seeds_of_slow=5),
+}

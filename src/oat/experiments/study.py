@@ -1,0 +1,161 @@
+"""One scale on one benchmark: where its runs are kept, and which runs a table needs."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from oat.errors import InvalidOption
+from oat.evaluation.config import EvalConfig
+from oat.evaluation.evaluate import RECORDS_FILE
+from oat.evaluation.plan import decoding_name
+from oat.evaluation.records import EpisodeRecord, read_records
+from oat.experiments.methods import Method
+from oat.experiments.pace import Pace
+from oat.experiments.runs import Run
+from oat.experiments.scales import Scale
+from oat.policies import TokenDecoding
+from oat.sims import load_simulator
+from oat.sims.config import CollectConfig, SimulatorName
+from oat.training.config import FitConfig, RecipeOptions, TrainPolicyConfig
+
+TASKS: dict[SimulatorName, tuple[str, ...]] = {
+    "metaworld": ("box-close", "coffee-pull", "disassemble", "stick-pull"),
+    "robomimic": ("lift", "can", "square"),
+    "pusht": ("pusht",),
+}
+"""The paper's tasks that a scripted expert can demonstrate, and PushT's only one."""
+
+DEMONSTRATIONS = "demos"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A method trained with one seed, acting in the benchmark."""
+
+    method: Method
+    seed: int = 0
+    execute: int | None = None
+    """Actions of each chunk that are executed, if not the protocol's."""
+
+    @property
+    def name(self) -> str:
+        return f"records/{self.method.slug}-seed{self.seed}" + f"-execute{self.execute}" * (self.execute is not None)
+
+
+@dataclass(frozen=True)
+class Study:
+    """Runs and tables live together in its folder."""
+
+    scale: Scale
+    sim: SimulatorName
+    folder: Path
+    given_data: Path | None = None
+    seeds: int | None = None
+    """Training seeds, if not the scale's."""
+    videos: int = 1
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        tasks = TASKS.get(self.sim) or tuple(load_simulator(self.sim).tasks)
+        return tasks[: self.scale.tasks]
+
+    @property
+    def data(self) -> Path:
+        return self.given_data or self.folder / DEMONSTRATIONS
+
+    def evaluations(self, methods: Iterable[Method]) -> list[Evaluation]:
+        """Every method with all its training seeds."""
+        return [
+            Evaluation(method, seed)
+            for method in methods
+            for seed in range(self.seeds if self.seeds and not method.slow else self.scale.seeds_for(method))
+        ]
+
+    def runs(self, evaluations: Sequence[Evaluation], pace: Pace) -> list[Run]:
+        """All that must be done for these, each once, and after what it needs."""
+        runs: dict[str, Run] = {}
+        for evaluation in evaluations:
+            for run in self._runs(evaluation, pace):
+                runs.setdefault(run.name, run)
+        return list(runs.values())
+
+    def demonstrations(self) -> Run:
+        """Let a scripted expert demonstrate."""
+        if load_simulator(self.sim).expert_kind != "scripted":
+            raise InvalidOption(f"{self.sim} has no scripted expert: name demonstrations with --data")
+        config = CollectConfig(
+            self.sim, self.tasks, self.folder / DEMONSTRATIONS, episodes=self.scale.demonstrations, workers=1
+        )
+        return Run(self.folder, DEMONSTRATIONS, config)
+
+    def tokenizer(self, method: Method, seed: int, steps: int | None) -> Run:
+        assert method.tokenizer is not None
+        name = f"tokenizers/{method.slug}-seed{seed}"
+        config = FitConfig(
+            data=self.data,
+            out=self.folder / name,
+            tokenizer=method.tokenizer,
+            preset=self.scale.preset,
+            action_horizon=method.action_horizon,
+            seed=seed,
+            resume=True,
+            model=method.model,
+            recipe=_recipe(steps) if method.learned_tokenizer else RecipeOptions(),
+        )
+        return Run(self.folder, name, config, self._demonstrated())
+
+    def policy(self, method: Method, seed: int, steps: int | None) -> Run:
+        name = f"policies/{method.slug}-seed{seed}"
+        tokenizer = f"tokenizers/{method.slug}-seed{seed}"
+        config = TrainPolicyConfig(
+            data=self.data,
+            out=self.folder / name,
+            policy="diffusion" if method.tokenizer is None else "autoregressive",
+            tokenizer=None if method.tokenizer is None else self.folder / tokenizer,
+            preset=self.scale.preset,
+            action_horizon=method.action_horizon if method.tokenizer is None else 32,
+            seed=seed,
+            resume=True,
+            recipe=_recipe(steps),
+        )
+        return Run(self.folder, name, config, self._demonstrated() if method.tokenizer is None else (tokenizer,))
+
+    def records(self, evaluation: Evaluation) -> dict[int | None, list[EpisodeRecord]]:
+        """Episodes by the number of tokens acted from; nothing where it has not been run."""
+        path = self.folder / evaluation.name / RECORDS_FILE
+        if not path.exists():
+            return {}
+        records = read_records(path)
+        if not evaluation.method.prefixes:
+            return {None: records}
+        names = {tokens: decoding_name(TokenDecoding(tokens)) for tokens in evaluation.method.prefixes}
+        return {tokens: [each for each in records if each.key.decoding == name] for tokens, name in names.items()}
+
+    def _demonstrated(self) -> tuple[str, ...]:
+        return () if self.given_data else (DEMONSTRATIONS,)
+
+    def _runs(self, evaluation: Evaluation, pace: Pace) -> Iterable[Run]:
+        method, seed = evaluation.method, evaluation.seed
+        if not self.given_data:
+            yield self.demonstrations()
+        if method.tokenizer is not None:
+            yield self.tokenizer(method, seed, pace.tokenizer_steps(method))
+        policy = self.policy(method, seed, pace.policy_steps(method))
+        yield policy
+        config = EvalConfig(
+            policy=self.folder / policy.name,
+            sim=self.sim,
+            out=self.folder / evaluation.name,
+            tasks=self.tasks,
+            episodes=self.scale.episodes,
+            first_seed=seed,
+            num_tokens=method.prefixes,
+            execute=evaluation.execute,
+            videos=self.videos if seed == 0 else 0,
+            workers=1,
+        )
+        yield Run(self.folder, evaluation.name, config, (policy.name,))
+
+
+def _recipe(steps: int | None) -> RecipeOptions:
+    return RecipeOptions() if steps is None else RecipeOptions(steps=steps, validate_every=max(1, steps // 8))

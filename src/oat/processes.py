@@ -1,0 +1,54 @@
+"""Worker processes that use one thread each, end at once when they must, and never outlive their parent."""
+
+import contextlib
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+
+
+@contextlib.contextmanager
+def worker_pool(processes: int) -> Iterator[ProcessPoolExecutor]:
+    """A pool whose processes are ended at once when the block is left by an error or Ctrl-C."""
+    spawn = multiprocessing.get_context("spawn")  # a fork would carry over graphics contexts and file handles
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(processes, spawn, _start_worker)
+    with single_threaded():
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in set(multiprocessing.active_children()) - others:
+                worker.terminate()
+            raise
+        pool.shutdown()
+
+
+@contextlib.contextmanager
+def single_threaded() -> Iterator[None]:
+    """Processes that are started now use one thread for numerics."""
+    before = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["OMP_NUM_THREADS"]
+        else:
+            os.environ["OMP_NUM_THREADS"] = before
+
+
+def _start_worker() -> None:
+    """Leave Ctrl-C to the parent, and never outlive it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def exit_with_parent() -> None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=exit_with_parent, daemon=True).start()
