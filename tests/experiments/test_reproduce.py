@@ -3,7 +3,6 @@
 import json
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -95,11 +94,11 @@ def test_what_needs_a_failed_run_is_not_begun(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def paced(tmp_path: Path) -> Iterator[Pace]:
+def paced(tmp_path: Path) -> Pace:
     """Minutes instead of steps, and measured paces."""
     scale: Scale = replace(SCALES["smoke"], policy_minutes=2.0, tokenizer_minutes=1.0)
     (tmp_path / "pace.json").write_text(json.dumps({"policies/oat": 0.1, "tokenizers/oat": 0.25, "policies/bin": 2.0}))
-    yield Pace(Study(scale, "metaworld", tmp_path))
+    return Pace(Study(scale, "metaworld", tmp_path))
 
 
 def test_minutes_become_steps(paced: Pace) -> None:
