@@ -96,14 +96,14 @@ def test_what_needs_a_failed_run_is_not_begun(tmp_path: Path) -> None:
 @pytest.fixture
 def paced(tmp_path: Path) -> Pace:
     """Minutes instead of steps, and measured paces."""
-    scale: Scale = replace(SCALES["smoke"], policy_minutes=2.0, tokenizer_minutes=1.0)
+    scale: Scale = replace(SCALES["smoke"], minutes=3.0, tokenizer_minutes=1.0)
     (tmp_path / "pace.json").write_text(json.dumps({"policies/oat": 0.1, "tokenizers/oat": 0.25, "policies/bin": 2.0}))
     return Pace(Study(scale, "metaworld", tmp_path))
 
 
 def test_minutes_become_steps(paced: Pace) -> None:
-    """120 s at 0.1 s a step; slow methods take fewer steps."""
-    assert (paced.policy_steps(OAT), paced.tokenizer_steps(OAT), paced.policy_steps(BIN)) == (1200, 250, 50)
+    """The tokenizer has 60 s at 0.25 s a step, its policy 120 s; Bin's policy has all 180."""
+    assert (paced.tokenizer_steps(OAT), paced.policy_steps(OAT), paced.policy_steps(BIN)) == (250, 1200, 100)
     assert not paced.lacks(OAT)
     assert paced.lacks(QUEST)
 

@@ -41,10 +41,11 @@ class Pace:
         return measured
 
     def tokenizer_steps(self, method: Method) -> int | None:
-        return self._steps(f"tokenizers/{method.slug}", self.study.scale.tokenizer_minutes)
+        scale = self.study.scale
+        return self._steps(f"tokenizers/{method.slug}", scale.minutes and scale.tokenizer_minutes)
 
     def policy_steps(self, method: Method) -> int | None:
-        return self._steps(f"policies/{method.slug}", self.study.scale.policy_minutes)
+        return self._steps(f"policies/{method.slug}", self.study.scale.policy_minutes(method))
 
     def _steps(self, name: str, minutes: float | None) -> int | None:
         seconds = self._seconds.get(name)
@@ -53,7 +54,7 @@ class Pace:
         return max(_ROUND_TO, round(60 * minutes / seconds / _ROUND_TO) * _ROUND_TO)
 
     def lacks(self, method: Method) -> bool:
-        return self.study.scale.policy_minutes is not None and f"policies/{method.slug}" not in self._seconds
+        return self.study.scale.minutes is not None and f"policies/{method.slug}" not in self._seconds
 
     def measure(self, methods: Iterable[Method]) -> None:
         """Train each for a moment, one after the other, and throw the results away."""

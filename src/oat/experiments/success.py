@@ -102,10 +102,10 @@ def _paper(success: tuple[float, float] | None) -> str:
 def _circumstances(study: Study, rows: Sequence[Row]) -> Iterator[str]:
     scale = study.scale
     yield f"scale {scale.name}, preset {scale.preset}, {study.sim}, state observations, commit {commit()}"
-    if scale.policy_minutes is not None:
+    if scale.minutes is not None:
         yield (
-            f"every learned tokenizer had {scale.tokenizer_minutes:g} minutes on one thread, every policy "
-            f"{scale.policy_minutes:g}; steps: of the tokenizer + of the policy"
+            f"every method was trained for {scale.minutes:g} minutes on one thread, of which a learned tokenizer took "
+            f"{scale.tokenizer_minutes:g}; steps: of the tokenizer + of the policy"
         )
     missing = [row.label for row in rows if not row.records]
     if missing:
