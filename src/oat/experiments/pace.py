@@ -73,13 +73,17 @@ class Pace:
 
 
 def _time(run: Run) -> float:
-    """Seconds per step, from the training's own log, after a warm-up; nothing where there is no training."""
+    """Seconds per step, from the training's own log, after a warm-up; nothing where there is no training.
+
+    They are the processor's, so that other load on the machine counts less.
+    """
     config = run.config
     assert isinstance(config, FitConfig | TrainPolicyConfig)
     perform(replace(config, recipe=RecipeOptions(steps=_TIMED_STEPS, validate_every=_TIMED_STEPS)))
     log = config.out / "metrics.jsonl"
     lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-    timed = [line for line in lines if "seconds" in line]
+    timed = [(line["step"], line["processor_seconds"]) for line in lines if "processor_seconds" in line]
     if not timed:
         return 0.0
-    return (timed[-1]["seconds"] - timed[0]["seconds"]) / (timed[-1]["step"] - timed[0]["step"])
+    (first, begin), (last, end) = timed[0], timed[-1]
+    return float((end - begin) / (last - first))
