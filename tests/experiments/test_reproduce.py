@@ -58,6 +58,18 @@ def test_what_is_done_is_not_done_again(smoke_study: Path) -> None:
     assert before == {file: file.stat().st_mtime_ns for file in done.iterdir()}
 
 
+def test_what_is_published_is_enough_for_the_tables(smoke_study: Path, tmp_path: Path) -> None:
+    """Without checkpoints, demonstrations and logs."""
+    reproduce(ReproduceConfig(("table-codebook",), "smoke", out=smoke_study, publish=tmp_path))
+    folder = tmp_path / "smoke" / "metaworld"
+    assert {path.name for path in folder.iterdir()} == {"done", "records", "tables"}
+    table = folder / "tables" / "table-codebook.md"
+    before = table.read_text("utf-8")
+    table.unlink()
+    reproduce(ReproduceConfig(("table-codebook",), "smoke", out=tmp_path, only_tables=True))
+    assert table.read_text("utf-8") == before
+
+
 def test_a_result_of_another_command_is_refused(smoke_study: Path) -> None:
     reproduce(ReproduceConfig(("table-codebook",), "smoke", out=smoke_study))
     study = Study(SCALES["smoke"], "metaworld", smoke_study / "smoke" / "metaworld")

@@ -18,7 +18,7 @@ from oat.training.config import FitConfig, RecipeOptions, TrainPolicyConfig
 if TYPE_CHECKING:
     from oat.experiments.study import Study
 
-_FILE = "pace.json"
+PACE_FILE = "pace.json"
 _TIMED_STEPS = 40
 _ROUND_TO = 50
 
@@ -31,7 +31,7 @@ class Pace:
 
     @property
     def _file(self) -> Path:
-        return self.study.folder / _FILE
+        return self.study.folder / PACE_FILE
 
     @property
     def _seconds(self) -> dict[str, float]:

@@ -1,6 +1,5 @@
 """Success tables: every row a method at a number of tokens, with intervals and with the paper's number beside it."""
 
-import json
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,16 +51,11 @@ def read_rows(study: Study, evaluations: Sequence[Evaluation]) -> list[Row]:
 
 def training_steps(study: Study, evaluation: Evaluation) -> str:
     """Of the tokenizer, where it is trained, and of the policy."""
-    run = f"{evaluation.method.slug}-seed{evaluation.seed}"
-    tokenizer, policy = (_last_step(study.folder / kind / run) for kind in ("tokenizers", "policies"))
-    return " + ".join(f"{steps:,}" for steps in (tokenizer, policy) if steps) or NONE
-
-
-def _last_step(run: Path) -> int | None:
-    metrics = run / "metrics.jsonl"
-    if not metrics.exists():
-        return None
-    return max((int(json.loads(line)["step"]) for line in metrics.read_text().splitlines()), default=None)
+    method, seed = evaluation.method, evaluation.seed
+    runs = [study.policy(method, seed, None)]
+    if method.learned_tokenizer:
+        runs.insert(0, study.tokenizer(method, seed, None))
+    return " + ".join(f"{run.steps:,}" for run in runs if run.steps) or NONE
 
 
 def success_sheet(
