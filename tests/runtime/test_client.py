@@ -63,9 +63,12 @@ def test_it_chooses_the_number_of_tokens() -> None:
 def test_a_server_that_does_not_let_it_choose_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """As those of others, which do not know what the request says."""
     monkeypatch.setattr("oat.runtime.requests._num_tokens", lambda given: None)
-    with serving(autoregressive("oat")) as server, PolicyClient(_url(server), num_tokens=2) as client:
-        with pytest.raises(PolicyServerError, match="does not let clients choose 2 tokens"):
-            client.infer(_frame(0), "push")
+    with (
+        serving(autoregressive("oat")) as server,
+        PolicyClient(_url(server), num_tokens=2) as client,
+        pytest.raises(PolicyServerError, match="does not let clients choose 2 tokens"),
+    ):
+        client.infer(_frame(0), "push")
 
 
 def test_tokens_that_do_not_decode_are_told_from_other_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
