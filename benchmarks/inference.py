@@ -278,7 +278,10 @@ def prepare() -> tuple[AutoregressivePolicy, ChunkPredictor, Path]:
     """The policy in PyTorch and in ONNX Runtime, and its export."""
     torch.set_num_threads(1)
     policy, _ = make_policy()
-    torch.nn.init.normal_(policy.embedding.weight, std=0.1)  # untrained, logits would hardly differ
+    decoder = policy.tokenizer.decoder
+    assert isinstance(decoder, SinglePassDecoder)
+    for layer in (policy.embedding, decoder.head):  # untrained, logits would hardly differ, and actions not at all
+        torch.nn.init.normal_(layer.weight, std=0.1)
     folder = _export(policy.eval(), "float32")
     return policy, load_runtime(folder), folder
 

@@ -17,15 +17,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-import torch
 import tyro
 from rich.console import Console
 
 from oat.data.lerobot_writer import LeRobotWriter
 from oat.interfaces import Observation
-from oat.policies import Noise, load_policy
+from oat.policies import Noise
 from oat.policies.predictor import ChunkPredictor
 from oat.runtime.client import PolicyClient, RemotePolicy, stack_history
+from oat.runtime.loading import load_predictor
 from oat.runtime.robot import Limits, LoopConfig, drive
 from oat.runtime.simulated import SimulatedRobot
 from oat.sims import load_simulator
@@ -44,14 +44,13 @@ def main(
     """Compare the three ways.
 
     Args:
-        policy: The policy's checkpoint or run.
+        policy: The policy's checkpoint or run, or what `oat export` wrote.
         task: A task that it knows.
         episodes: How many.
         max_steps: Actions after which an episode has failed.
         record: Where to write what the overlapped robot saw and did, as a LeRobotDataset v3.0.
     """
-    torch.set_num_threads(1)
-    simulator, local = load_simulator("metaworld"), load_policy(policy)
+    simulator, local = load_simulator("metaworld"), load_predictor(policy)
     robot, conditions = SimulatedRobot(simulator.make(task)), simulator.conditions(task, "selection")[:episodes]
     writer = None if record is None else LeRobotWriter(record, simulator.fps)
     solved = {"in-process": 0, "served": 0, "overlapped": 0}

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from oat.cli import main
 from oat.data.episodes import STATE
 from oat.errors import InvalidOption
 from oat.evaluation.protocol import PROTOCOLS
@@ -17,6 +18,7 @@ from oat.experiments.pace import Pace
 from oat.experiments.scales import SCALES
 from oat.experiments.study import Study
 from oat.extras import import_extra
+from oat.report.sheet import load_sheets
 from oat.runtime.client import Reply
 from oat.runtime.robot import Robot
 from oat.trials.config import Driving
@@ -36,6 +38,20 @@ MAX_STEPS = 150
 @pytest.fixture(autouse=True)
 def _short_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PROTOCOLS, "metaworld", replace(PROTOCOLS["metaworld"], max_steps=MAX_STEPS))
+
+
+def test_the_table_runs_by_its_name(smoke_study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From demonstrations to print, in worker processes; what is published is enough to print it anew."""
+    published = smoke_study / "published"
+    arguments = ["reproduce", "table-real", "--scale", "smoke", "--jobs", "2", "--out"]
+    main([*arguments, str(smoke_study), "--publish", str(published)])
+    shown = capsys.readouterr().out
+    assert "trials of a simulated robot" in shown
+    main([*arguments, str(published), "--only-tables"])
+    assert capsys.readouterr().out == shown
+    (table,) = load_sheets(published / "smoke" / "metaworld" / "tables" / "table-real.json")
+    assert [row[0] for row in table.rows] == ["DP", "OAT_1", "OAT_2", "OAT_4", "OAT_8"]
+    assert all(row[1].endswith(" / 2") for row in table.rows)
 
 
 def test_the_table_is_rehearsed(tmp_path: Path) -> None:

@@ -36,6 +36,8 @@ class ReproduceConfig:
     """The Ray cluster's address; by default the one that is running here, else one is started."""
     only_tables: bool = False
     """Run nothing; write the tables of what there is, and say what is missing."""
+    publish: Path | None = None
+    """Copy what is worth committing there: tables, figures, commands and compressed records."""
     seeds: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Training seeds, if not the scale's."""
 

@@ -18,7 +18,7 @@ from oat.training.config import FitConfig, RecipeOptions, TrainPolicyConfig
 if TYPE_CHECKING:
     from oat.experiments.study import Study
 
-_FILE = "pace.json"
+PACE_FILE = "pace.json"
 _TIMED_STEPS = 40
 _ROUND_TO = 50
 
@@ -31,7 +31,7 @@ class Pace:
 
     @property
     def _file(self) -> Path:
-        return self.study.folder / _FILE
+        return self.study.folder / PACE_FILE
 
     @property
     def _seconds(self) -> dict[str, float]:
@@ -41,10 +41,11 @@ class Pace:
         return measured
 
     def tokenizer_steps(self, method: Method) -> int | None:
-        return self._steps(f"tokenizers/{method.slug}", self.study.scale.tokenizer_minutes)
+        scale = self.study.scale
+        return self._steps(f"tokenizers/{method.slug}", scale.minutes and scale.tokenizer_minutes)
 
     def policy_steps(self, method: Method) -> int | None:
-        return self._steps(f"policies/{method.slug}", self.study.scale.policy_minutes)
+        return self._steps(f"policies/{method.slug}", self.study.scale.policy_minutes(method))
 
     def _steps(self, name: str, minutes: float | None) -> int | None:
         seconds = self._seconds.get(name)
@@ -53,7 +54,7 @@ class Pace:
         return max(_ROUND_TO, round(60 * minutes / seconds / _ROUND_TO) * _ROUND_TO)
 
     def lacks(self, method: Method) -> bool:
-        return self.study.scale.policy_minutes is not None and f"policies/{method.slug}" not in self._seconds
+        return self.study.scale.minutes is not None and f"policies/{method.slug}" not in self._seconds
 
     def measure(self, methods: Iterable[Method]) -> None:
         """Train each for a moment, one after the other, and throw the results away."""
@@ -72,13 +73,17 @@ class Pace:
 
 
 def _time(run: Run) -> float:
-    """Seconds per step, from the training's own log, after a warm-up; nothing where there is no training."""
+    """Seconds per step, from the training's own log, after a warm-up; nothing where there is no training.
+
+    They are the processor's, so that other load on the machine counts less.
+    """
     config = run.config
     assert isinstance(config, FitConfig | TrainPolicyConfig)
     perform(replace(config, recipe=RecipeOptions(steps=_TIMED_STEPS, validate_every=_TIMED_STEPS)))
     log = config.out / "metrics.jsonl"
     lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-    timed = [line for line in lines if "seconds" in line]
+    timed = [(line["step"], line["processor_seconds"]) for line in lines if "processor_seconds" in line]
     if not timed:
         return 0.0
-    return (timed[-1]["seconds"] - timed[0]["seconds"]) / (timed[-1]["step"] - timed[0]["step"])
+    (first, begin), (last, end) = timed[0], timed[-1]
+    return float((end - begin) / (last - first))

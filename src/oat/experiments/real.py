@@ -18,6 +18,8 @@ from oat.trials.config import Driving, TrialsConfig
 from oat.trials.sheet import TrialSheet
 from oat.trials.table import paper_column, published, trial_sheets
 
+TRIALS_FOLDER = "trials"
+
 _REHEARSABLE: tuple[SimulatorName, ...] = ("metaworld", "robomimic", "libero")
 _TASKS = 2  # as in the paper
 _AT_ONCE = Driving(fps=10_000, ahead=0, blend=0, max_age=600, seconds=3600)  # simulated time ends a trial
@@ -53,7 +55,7 @@ def _methods(study: Study) -> tuple[Method, ...]:
 
 
 def _sheet(study: Study) -> Path:
-    return study.folder / "trials" / "table-real.jsonl"
+    return study.folder / TRIALS_FOLDER / "table-real.jsonl"
 
 
 def _rehearsal(study: Study) -> TrialsConfig:

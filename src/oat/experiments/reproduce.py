@@ -9,6 +9,7 @@ from oat.experiments.catalogue import EXPERIMENTS
 from oat.experiments.config import ExperimentName, ReproduceConfig
 from oat.experiments.methods import Method
 from oat.experiments.pace import Pace
+from oat.experiments.publish import publish
 from oat.experiments.scales import SCALES
 from oat.experiments.schedule import Submit, open_workers, perform_all
 from oat.experiments.study import Study
@@ -30,6 +31,8 @@ def reproduce(config: ReproduceConfig) -> None:
         write_sheets(folder / "tables" / name, sheets)
         for sheet in sheets:
             Console().print(sheet.terminal())
+    if config.publish is not None:
+        publish(folder, config.publish / config.scale / config.sim)
 
 
 def _run(study: Study, name: ExperimentName, submit: Submit, jobs: int) -> None:

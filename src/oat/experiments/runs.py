@@ -18,6 +18,8 @@ from oat.training.origin import command_line
 
 Config = CollectConfig | FitConfig | TrainPolicyConfig | EvalConfig
 
+DONE_FOLDER = "done"
+
 _VERBS: dict[type, tuple[str, str, str]] = {
     CollectConfig: ("collect", "oat.sims.collect", "collect_demonstrations"),
     FitConfig: ("fit", "oat.tokenizers.fitting", "fit_tokenizer"),
@@ -56,20 +58,32 @@ class Run:
 
     @property
     def _marker(self) -> Path:
-        return self.folder / "done" / f"{self.name.replace('/', '-')}.json"
+        return self.folder / DONE_FOLDER / f"{self.name.replace('/', '-')}.json"
+
+    @property
+    def _result(self) -> dict[str, Any]:
+        """What was noted when it was done; empty before."""
+        noted: dict[str, Any] = json.loads(self._marker.read_text("utf-8")) if self._marker.exists() else {}
+        return noted
 
     @property
     def done(self) -> bool:
         """Whether its result is there; one that another command made is refused."""
-        if not self._marker.exists():
+        if not self._result:
             return False
-        made_by = json.loads(self._marker.read_text("utf-8"))["command"]
+        made_by = self._result["command"]
         if made_by != self.command:
             raise InvalidOption(
                 f"{self.folder} holds {self.name} made by `{made_by}`, which is not `{self.command}`; "
                 "another --out keeps it"
             )
         return True
+
+    @property
+    def steps(self) -> int | None:
+        """How many it was trained for, if it is done and was a training."""
+        steps: int | None = self._result.get("steps")
+        return steps
 
     def perform(self) -> None:
         """Do it, or what is left of it, and mark it as done."""
@@ -78,8 +92,20 @@ class Run:
             perform(self.config)
         described = {
             "command": self.command,
+            **({"steps": steps} if (steps := last_step(self.config.out)) else {}),
             "seconds": round(time.perf_counter() - begin, 1),  # of the last part, where it was interrupted
             "oat": oat.__version__,
         }
         with explain_write_errors(self._marker), staged_file(self._marker) as staging:
             staging.write_text(json.dumps(described, indent=1, ensure_ascii=False), "utf-8")
+
+
+def last_step(run: Path) -> int | None:
+    """How far a training is, from its log."""
+    metrics = run / "metrics.jsonl"
+    if not metrics.exists():
+        return None
+    with metrics.open("rb") as file:
+        file.seek(max(0, metrics.stat().st_size - 4096))
+        whole = [line for line in file.read().splitlines(keepends=True)[1:] if line.endswith(b"\n")]
+    return int(json.loads(whole[-1])["step"]) if whole else None

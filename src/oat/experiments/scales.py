@@ -21,10 +21,15 @@ class Scale:
     seeds_of_slow: int
     tasks: int | None = None
     """Only the first tasks of the benchmark."""
-    tokenizer_minutes: float | None = None
-    policy_minutes: float | None = None
-    """On one thread; None leaves the preset's steps, or the scale's."""
+    minutes: float | None = None
+    """Of training on one thread, tokenizer and policy together; None leaves the preset's steps, or the scale's."""
+    tokenizer_minutes: float = 0.0
+    """How much of that a learned tokenizer takes."""
     steps: int | None = None
+
+    def policy_minutes(self, method: Method) -> float | None:
+        """What its tokenizer leaves to a policy."""
+        return self.minutes and self.minutes - self.tokenizer_minutes * method.learned_tokenizer
 
     def seeds_for(self, method: Method) -> int:
         return self.seeds_of_slow if method.slow else self.seeds
@@ -39,8 +44,8 @@ SCALES: dict[ScaleName, Scale] = {
         episodes=50,
         seeds=3,
         seeds_of_slow=1,
-        tokenizer_minutes=10,
-        policy_minutes=12,
+        minutes=12,
+        tokenizer_minutes=5,
     ),
     "paper": Scale("paper", "paper", demonstrations=50, episodes=50, seeds=5, seeds_of_slow=5),
 }

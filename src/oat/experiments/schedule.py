@@ -5,14 +5,13 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
-from pathlib import Path
 
 from rich.console import Console
 
 from oat.errors import OatError
 from oat.evaluation import ray_actors
 from oat.experiments.config import ReproduceConfig
-from oat.experiments.runs import Run
+from oat.experiments.runs import Run, last_step
 from oat.processes import worker_pool
 from oat.progress import Progress, progress_bar
 
@@ -81,15 +80,8 @@ def _show(bar: Progress, going: Sequence[Run]) -> None:
 
 def _progress(run: Run) -> str:
     """How far a training is."""
-    metrics = Path(run.config.out) / "metrics.jsonl"
-    steps = getattr(getattr(run.config, "recipe", None), "steps", None)
-    if steps is None or not metrics.exists():
-        return ""
-    with metrics.open("rb") as file:
-        file.seek(max(0, metrics.stat().st_size - 4096))
-        last = file.read().splitlines()[-1:]
-    step = int(last[0].partition(b'"step": ')[2].partition(b",")[0] or 0) if last else 0
-    return f" {step / steps:.0%}"
+    steps, done = getattr(getattr(run.config, "recipe", None), "steps", None), last_step(run.config.out)
+    return f" {done / steps:.0%}" if steps and done else ""
 
 
 def _perform_logged(run: Run) -> None:

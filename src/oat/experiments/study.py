@@ -125,10 +125,11 @@ class Study:
 
     def records(self, evaluation: Evaluation) -> dict[int | None, list[EpisodeRecord]]:
         """Episodes by the number of tokens acted from; nothing where it has not been run."""
-        path = self.folder / evaluation.name / RECORDS_FILE
-        if not path.exists():
+        files = [self.folder / evaluation.name / name for name in (RECORDS_FILE, f"{RECORDS_FILE}.gz")]
+        found = [file for file in files if file.exists()]
+        if not found:
             return {}
-        records = read_records(path)
+        records = read_records(found[0])
         if not evaluation.method.prefixes:
             return {None: records}
         names = {tokens: decoding_name(TokenDecoding(tokens)) for tokens in evaluation.method.prefixes}

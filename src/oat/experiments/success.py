@@ -1,6 +1,5 @@
 """Success tables: every row a method at a number of tokens, with intervals and with the paper's number beside it."""
 
-import json
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,16 +51,11 @@ def read_rows(study: Study, evaluations: Sequence[Evaluation]) -> list[Row]:
 
 def training_steps(study: Study, evaluation: Evaluation) -> str:
     """Of the tokenizer, where it is trained, and of the policy."""
-    run = f"{evaluation.method.slug}-seed{evaluation.seed}"
-    tokenizer, policy = (_last_step(study.folder / kind / run) for kind in ("tokenizers", "policies"))
-    return " + ".join(f"{steps:,}" for steps in (tokenizer, policy) if steps) or NONE
-
-
-def _last_step(run: Path) -> int | None:
-    metrics = run / "metrics.jsonl"
-    if not metrics.exists():
-        return None
-    return max((int(json.loads(line)["step"]) for line in metrics.read_text().splitlines()), default=None)
+    method, seed = evaluation.method, evaluation.seed
+    runs = [study.policy(method, seed, None)]
+    if method.learned_tokenizer:
+        runs.insert(0, study.tokenizer(method, seed, None))
+    return " + ".join(f"{run.steps:,}" for run in runs if run.steps) or NONE
 
 
 def success_sheet(
@@ -75,7 +69,7 @@ def success_sheet(
     tasks, known = study.tasks, paper or {}
     columns = ("policy", "steps", *tasks, *(("average", "95 %") if len(tasks) > 1 else ("95 %",)), "± seeds")
     cells = [(row.label, row.steps, *_cells(row, tasks), _paper(known.get(row.label))) for row in rows]
-    notes = (*_circumstances(study, rows), *(decide(claim, rows) for claim in claims))
+    notes = (*_circumstances(study, rows), *(decide(claim, chain, rows) for claim, chain in claims))
     return Sheet(title, (*columns, "paper"), tuple(cells), notes)
 
 
@@ -99,10 +93,10 @@ def _paper(success: tuple[float, float] | None) -> str:
 def _circumstances(study: Study, rows: Sequence[Row]) -> Iterator[str]:
     scale = study.scale
     yield f"scale {scale.name}, preset {scale.preset}, {study.sim}, state observations, commit {commit()}"
-    if scale.policy_minutes is not None:
+    if scale.minutes is not None:
         yield (
-            f"every learned tokenizer had {scale.tokenizer_minutes:g} minutes on one thread, every policy "
-            f"{scale.policy_minutes:g}; steps: of the tokenizer + of the policy"
+            f"every method was trained for {scale.minutes:g} minutes on one thread, of which a learned tokenizer took "
+            f"{scale.tokenizer_minutes:g}; steps: of the tokenizer + of the policy"
         )
     missing = [row.label for row in rows if not row.records]
     if missing:
@@ -129,10 +123,10 @@ def _seeds(row: Row) -> int:
     return len({record.key.training_seed for record in row.records})
 
 
-def decide(claim: Claim, rows: Sequence[Row]) -> str:
+def decide(claim: str, chain: Sequence[str], rows: Sequence[Row]) -> str:
     """Whether a claim held, on the same initial conditions."""
     found = {row.label: row.records for row in rows if row.records}
-    return decide_claim(claim, found, lambda worse, better: compare_policies(found[worse], found[better]))
+    return decide_claim((claim, chain), found, lambda worse, better: compare_policies(found[worse], found[better]))
 
 
 def commit() -> str:

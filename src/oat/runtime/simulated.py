@@ -8,7 +8,7 @@ from oat.interfaces import Environment
 
 
 class SimulatedRobot:
-    """Its time passes in steps: one for every action, and one whenever it is told to hold still."""
+    """While it does not act, no time passes, unless it is told to let a step pass."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment, self._frame = environment, dict[str, np.ndarray]()
@@ -23,8 +23,11 @@ class SimulatedRobot:
 
     def act(self, action: np.ndarray) -> None:
         outcome = self._environment.step(action)
-        self._frame, self.steps = dict(outcome.observation), self.steps + 1
-        self.success = self.success or outcome.success
+        self._frame, self.success, self.steps = dict(outcome.observation), outcome.success, self.steps + 1
 
     def stop(self) -> None:
+        """It stands still by itself."""
+
+    def let_pass(self) -> None:
+        """One step without a motion."""
         self.act(self._environment.hold())

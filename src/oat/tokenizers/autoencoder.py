@@ -33,7 +33,8 @@ class ObjectiveConfig:
     """Weight of a prefix of length K is D_K to the power of minus this, with D_K its running error: 0 weighs all
     errors alike, so that short prefixes dominate; 1 minimises the sum of log errors."""
     spread: float = 0.0
-    """Weight of a repulsion between the chunks' codes at each position, which makes more of the codebook used."""
+    """Weight of a repulsion between the chunks' codes at each position, which makes more of the codebook used; a share
+    of the error, so that it means the same whatever the data's scale and fades as the errors do."""
 
     def __post_init__(self) -> None:
         if self.prefixes < 1 or not 0 <= self.balance <= 1 or self.spread < 0:
@@ -168,7 +169,7 @@ class AutoencoderTokenizer(ActionTokenizer):
         errors = self.decoder.errors(memory, targets, valid_mask.repeat_interleave(objective.prefixes, 0), generator)
         loss = self._weigh(errors, lengths)
         if objective.spread:
-            loss = loss + objective.spread * crowding(self.fsq.values(self.fsq.position(latents)))
+            loss = loss + objective.spread * loss.detach() * crowding(self.fsq.values(self.fsq.position(latents)))
         return Reconstruction(loss, errors.detach(), lengths)
 
     def _weigh(self, errors: Float[Tensor, " rows"], lengths: Int64[Tensor, " rows"]) -> Float[Tensor, ""]:

@@ -137,6 +137,7 @@ class _Run:
                                 "loss": shown,
                                 **numbers,
                                 "seconds": seconds,
+                                "processor_seconds": time.process_time(),
                                 "chunks_per_s": rate,
                                 "processes": self.accelerator.num_processes,
                             },

@@ -44,8 +44,8 @@ class Rehearsal:
         self._robot.act(action)
 
     def stop(self) -> None:
-        if not self.finished():  # what happens after its end is not judged
-            self._robot.stop()
+        if not self.finished():  # where a method has no action, its time passes all the same
+            self._robot.let_pass()
 
     def finished(self) -> bool:
         return self._robot.success or self._robot.steps >= self._max_steps

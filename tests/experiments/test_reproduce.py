@@ -1,0 +1,151 @@
+"""The paper's tables by name, really run at smoke scale: demonstrations, tokenizers, policies, rollouts, print."""
+
+import json
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from oat.cli import main
+from oat.errors import InvalidOption
+from oat.experiments.catalogue import EXPERIMENTS
+from oat.experiments.config import ExperimentName, ReproduceConfig
+from oat.experiments.methods import BIN, DP, FAST, OAT, QUEST, Method
+from oat.experiments.pace import Pace
+from oat.experiments.reproduce import reproduce
+from oat.experiments.runs import Run
+from oat.experiments.scales import SCALES, Scale
+from oat.experiments.schedule import RunFailed, open_workers, perform_all
+from oat.experiments.study import Study
+from oat.experiments.success import Row, decide
+from oat.report.sheet import load_sheets
+from oat.sims.config import CollectConfig
+from tests.evaluation.test_records import record
+
+SUCCESS_TABLES: tuple[ExperimentName, ...] = ("table-sim", "table-ordering", "table-horizons", "table-codebook")
+
+
+@pytest.fixture(autouse=True)
+def narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+
+
+@pytest.mark.parametrize("name", SUCCESS_TABLES)
+def test_a_table_runs(name: ExperimentName, smoke_study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["reproduce", name, "--scale", "smoke", "--out", str(smoke_study), "--jobs", "2"])
+    folder = smoke_study / "smoke" / "metaworld"
+    sheets = load_sheets(folder / "tables" / f"{name}.json")
+    for sheet in sheets:
+        assert sheet.title in capsys.readouterr().out or len(sheets) > 1
+        assert all("—" not in row[2:4] for row in sheet.rows), "a row without episodes"
+        assert any("too few for any claim" in note for note in sheet.notes)
+        assert sheet.markdown() in (folder / "tables" / f"{name}.md").read_text("utf-8")
+        assert sheet.latex() in (folder / "tables" / f"{name}.tex").read_text("utf-8")
+
+
+def test_what_is_done_is_not_done_again(smoke_study: Path) -> None:
+    """The second time there is nothing to do but to print."""
+    config = ReproduceConfig(("table-codebook",), "smoke", out=smoke_study)
+    reproduce(config)
+    done = smoke_study / "smoke" / "metaworld" / "done"
+    before = {file: file.stat().st_mtime_ns for file in done.iterdir()}
+    assert any("policies-oat-seed0" in file.name for file in before)
+    begin = time.perf_counter()
+    reproduce(config)
+    assert time.perf_counter() - begin < 5
+    assert before == {file: file.stat().st_mtime_ns for file in done.iterdir()}
+
+
+def test_what_is_published_is_enough_for_the_tables(smoke_study: Path, tmp_path: Path) -> None:
+    """Without checkpoints, demonstrations and logs."""
+    reproduce(ReproduceConfig(("table-codebook",), "smoke", out=smoke_study, publish=tmp_path))
+    folder = tmp_path / "smoke" / "metaworld"
+    assert {path.name for path in folder.iterdir()} == {"done", "records", "tables"}
+    table = folder / "tables" / "table-codebook.md"
+    before = table.read_text("utf-8")
+    table.unlink()
+    reproduce(ReproduceConfig(("table-codebook",), "smoke", out=tmp_path, only_tables=True))
+    assert table.read_text("utf-8") == before
+
+
+def test_a_result_of_another_command_is_refused(smoke_study: Path) -> None:
+    reproduce(ReproduceConfig(("table-codebook",), "smoke", out=smoke_study))
+    study = Study(SCALES["smoke"], "metaworld", smoke_study / "smoke" / "metaworld")
+    other = replace(study, scale=replace(study.scale, steps=21))
+    with pytest.raises(InvalidOption, match=r"made by `oat fit .*--steps 20.*` *, which is not `oat fit .*--steps 21"):
+        _ = other.tokenizer(OAT, 0, other.scale.steps).done
+
+
+def test_without_runs_a_table_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reproduce(ReproduceConfig(("table-sim",), "smoke", out=tmp_path, only_tables=True))
+    shown = capsys.readouterr().out
+    assert "not run: DP, Bin, FAST, QueST, OAT_1, OAT_2, OAT_4, OAT_8" in shown
+    assert "undecided, DP, OAT_8 was not run" in " ".join(shown.split())
+
+
+def test_demonstrations_that_nobody_scripted_must_be_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidOption, match="pusht has no scripted expert: name demonstrations with --data"):
+        reproduce(ReproduceConfig(("table-sim",), "smoke", "pusht", out=tmp_path))
+
+
+def test_what_needs_a_failed_run_is_not_begun(tmp_path: Path) -> None:
+    """Its log says why, the others are done, and the error names it."""
+    study = Study(SCALES["smoke"], "metaworld", tmp_path)
+    broken = Run(tmp_path, "broken", CollectConfig("metaworld", ("no-such-task",), tmp_path / "broken", episodes=1))
+    needing = replace(study.demonstrations(), name="needing", needs=("broken",))
+    config = ReproduceConfig(("table-sim",), jobs=1)
+    with (
+        pytest.raises(RunFailed, match=r"1 of 2 runs failed \(broken: .*no-such-task.*1 that need them were not begun"),
+        open_workers(config) as submit,
+    ):
+        perform_all([broken, needing], submit, jobs=1)
+    assert "oat collect metaworld --tasks no-such-task" in broken.log.read_text()
+    assert not needing.done
+
+
+@pytest.fixture
+def paced(tmp_path: Path) -> Pace:
+    """Minutes instead of steps, and measured paces."""
+    scale: Scale = replace(SCALES["smoke"], minutes=3.0, tokenizer_minutes=1.0)
+    (tmp_path / "pace.json").write_text(json.dumps({"policies/oat": 0.1, "tokenizers/oat": 0.25, "policies/bin": 2.0}))
+    return Pace(Study(scale, "metaworld", tmp_path))
+
+
+def test_minutes_become_steps(paced: Pace) -> None:
+    """The tokenizer has 60 s at 0.25 s a step, its policy 120 s; Bin's policy has all 180."""
+    assert (paced.tokenizer_steps(OAT), paced.policy_steps(OAT), paced.policy_steps(BIN)) == (250, 1200, 100)
+    assert not paced.lacks(OAT)
+    assert paced.lacks(QUEST)
+
+
+def test_seeds() -> None:
+    study = Study(SCALES["cpu"], "metaworld", Path("R"))
+
+    def count(method: Method, study: Study = study) -> int:
+        return len(study.evaluations([method]))
+
+    assert [count(method) for method in (OAT, DP, BIN, FAST)] == [3, 3, 1, 1]
+    assert count(OAT, replace(study, seeds=2)) == 2
+
+
+def test_claims_are_decided_by_paired_episodes() -> None:
+    """Where ten conditions are solved by one method only, it is better; where one is, nobody knows."""
+    rows = [
+        Row(label, tuple(replace(record(number), success=number < solved) for number in range(20)), "")
+        for label, solved in (("none", 0), ("one", 1), ("ten", 10), ("all", 20))
+    ]
+    assert ": held (" in decide("x", ("none", "ten", "all"), rows)
+    assert ": undecided (" in decide("x", ("none", "one", "all"), rows)
+    assert ": not held (" in decide("x", ("all", "ten"), rows)
+    assert "undecided, two was not run" in decide("x", ("none", "two"), rows)
+
+
+def test_every_experiment_explains_itself() -> None:
+    assert all(experiment.about for experiment in EXPERIMENTS.values())
+
+
+def test_workers_use_one_thread(tmp_path: Path) -> None:
+    with open_workers(ReproduceConfig(("table-sim",), jobs=1)) as submit:
+        assert submit(os.environ.get, "OMP_NUM_THREADS").result() == "1"
