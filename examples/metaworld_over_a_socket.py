@@ -21,37 +21,17 @@ import tyro
 from rich.console import Console
 
 from oat.data.lerobot_writer import LeRobotWriter
-from oat.interfaces import Environment, Observation
+from oat.interfaces import Observation
 from oat.policies import Noise
 from oat.policies.predictor import ChunkPredictor
 from oat.runtime.client import PolicyClient, RemotePolicy, stack_history
 from oat.runtime.loading import load_predictor
 from oat.runtime.robot import Limits, LoopConfig, drive
+from oat.runtime.simulated import SimulatedRobot
 from oat.sims import load_simulator
 
 EXECUTE = 16
 Act = Callable[[Mapping[str, np.ndarray]], np.ndarray]
-
-
-class SimulatedRobot:
-    """An environment as a robot; while it does not act, no time passes."""
-
-    def __init__(self, environment: Environment) -> None:
-        self._environment, self.success = environment, False
-        self._frame: Mapping[str, np.ndarray] = {}
-
-    def reset(self, condition: int) -> None:
-        self._frame, self.success = self._environment.reset(condition), False
-
-    def observe(self) -> Mapping[str, np.ndarray]:
-        return self._frame
-
-    def act(self, action: np.ndarray) -> None:
-        outcome = self._environment.step(action)
-        self._frame, self.success = outcome.observation, outcome.success
-
-    def stop(self) -> None:
-        """It stands still by itself."""
 
 
 def main(

@@ -19,6 +19,7 @@ from oat.experiments.config import ReproduceConfig
 from oat.runtime.config import LatencyConfig, Precision, ServeConfig
 from oat.sims.config import CollectConfig
 from oat.training.config import FitConfig, TrainPolicyConfig
+from oat.trials.config import TrialsConfig
 
 _DESCRIPTION = """Ordered action tokenization: robot action chunks to a few ordered tokens and back.
 
@@ -193,6 +194,18 @@ def serve(config: tyro.conf.OmitArgPrefixes[ServeConfig]) -> None:
     serve_policy(config)
 
 
+def trials(config: tyro.conf.OmitArgPrefixes[TrialsConfig]) -> None:
+    """Let an operator judge methods on a robot, blind and in random order, and show what came of it.
+
+    Every method acts once in every block; the operator sees letters, sets the scene, presses Enter and judges. A trial
+    is written to the sheet as soon as it is judged; after q, Ctrl-C or a crash the same command continues. When all
+    are made, or on --reveal, the methods' names come out: successes with intervals, beside the paper's.
+    """
+    from oat.trials.conduct import conduct_trials
+
+    conduct_trials(config)
+
+
 def reproduce(config: tyro.conf.OmitArgPrefixes[ReproduceConfig]) -> None:
     """Run tables and figures of the paper by name, at a scale that fits the machine.
 
@@ -214,6 +227,7 @@ VERBS: dict[str, Any] = {
     "export": export,
     "bench": bench,
     "serve": serve,
+    "trials": trials,
     "reproduce": reproduce,
 }
 

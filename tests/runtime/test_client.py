@@ -3,15 +3,17 @@
 import socket
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from oat.data.episodes import STATE
-from oat.errors import PolicyServerError
+from oat.errors import PolicyServerError, UndecodableTokens
 from oat.interfaces import Observation
-from oat.policies import Noise
+from oat.policies import Noise, TokenDecoding
 from oat.runtime.client import PolicyClient, RemotePolicy
 from oat.runtime.server import PolicyServer
 from tests.policies.small import STATE_DIM, autoregressive, observe
@@ -45,6 +47,41 @@ def test_it_gets_the_policys_chunks() -> None:
         client.reset()
         drawn.append(client.infer(_frame(0), "push").actions)
         assert len({actions.tobytes() for actions in drawn}) == 3
+
+
+def test_it_chooses_the_number_of_tokens() -> None:
+    policy = autoregressive("oat")
+    observation = observe(1)
+    frames = {STATE: observation.values[STATE][0]}
+    with serving(policy) as server, PolicyClient(_url(server), num_tokens=2) as client:
+        reply = client.infer(frames, "push", noise=(7, 3))
+        expected = policy.predict_chunk(observation, TokenDecoding(num_tokens=2), Noise.of([7], [3])).actions[0]
+        np.testing.assert_array_equal(reply.actions, expected)
+        assert reply.num_tokens == 2
+
+
+def test_a_server_that_does_not_let_it_choose_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of others, which do not know what the request says."""
+    monkeypatch.setattr("oat.runtime.requests._num_tokens", lambda given: None)
+    with (
+        serving(autoregressive("oat")) as server,
+        PolicyClient(_url(server), num_tokens=2) as client,
+        pytest.raises(PolicyServerError, match="does not let clients choose 2 tokens"),
+    ):
+        client.infer(_frame(0), "push")
+
+
+def test_tokens_that_do_not_decode_are_told_from_other_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, real = autoregressive("fast"), torch.ones(1, dtype=torch.bool)
+    with serving(policy) as server, PolicyClient(_url(server)) as client:
+        chunk = policy.predict_chunk(observe(1))
+        for valid in (~real, real):  # the next request is answered on a new connection
+            monkeypatch.setattr(policy, "predict_chunk", lambda *_, v=valid, **__: replace(chunk, valid=v))
+            if valid:
+                assert client.infer(_frame(0), "push").actions.shape == (16, 3)
+            else:
+                with pytest.raises(UndecodableTokens, match="do not decode to actions this time"):
+                    client.infer(_frame(0), "push")
 
 
 def test_receding_horizon_is_the_same_as_in_process() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from oat.data.episodes import STATE, open_dataset
 from oat.data.lerobot_writer import LeRobotWriter
-from oat.errors import InvalidOption, PolicyServerError
+from oat.errors import InvalidOption, PolicyServerError, UndecodableTokens
 from oat.runtime.client import PolicyClient, RemotePolicy, Reply
 from oat.runtime.robot import Limits, LoopConfig, Plan, Robot, drive
 from tests.policies.small import STATE_DIM, autoregressive
@@ -145,6 +145,30 @@ def test_it_holds_still_while_the_connection_is_lost_and_then_goes_on() -> None:
     assert robot.told.count("stop") >= held
     assert [float(action[0]) for action in robot.actions] == list(range(40))  # nothing skipped, nothing twice
     assert (executed, executed) in client.asked  # the chunk for what it saw before was too old: it asked again
+
+
+class Stammering(Countdown):
+    """Every third request gets tokens that do not decode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noise: list[tuple[int, int]] = []
+
+    def infer(self, frames: Mapping[str, np.ndarray], task: str, noise: tuple[int, int]) -> Reply:
+        self.noise.append(noise)
+        if len(self.noise) % 3 == 1:
+            raise UndecodableTokens("not this time")
+        return super().infer(frames, task, noise)
+
+
+@pytest.mark.parametrize("ahead", [0, 4])
+def test_where_tokens_do_not_decode_others_are_asked_for(ahead: int) -> None:
+    robot, client = Point(), Stammering()
+    report = _drive(robot, client, LoopConfig(fps=500, execute=8, ahead=ahead, blend=0, max_steps=40, seed=5))
+    assert [float(action[0]) for action in robot.actions] == list(range(40))
+    assert report.undecodable >= 2
+    assert robot.told[0] == "stop"  # the first chunk did not decode
+    assert client.noise == [(5, number) for number in range(len(client.noise))]  # never the same draw again
 
 
 def test_a_connection_that_stays_lost_stops_the_robot_and_keeps_what_it_did(tmp_path: Path) -> None:

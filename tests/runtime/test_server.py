@@ -26,7 +26,7 @@ from oat.policies import Noise, TokenDecoding
 from oat.runtime.config import ServeConfig
 from oat.runtime.messages import pack, unpack
 from oat.runtime.server import PolicyServer
-from tests.policies.small import STATE_DIM, autoregressive
+from tests.policies.small import STATE_DIM, autoregressive, policy_of
 from tests.runtime.serving import serving
 
 pytestmark = pytest.mark.filterwarnings("ignore:connect.. must be used as a context manager")
@@ -133,6 +133,45 @@ def test_robots_at_once_are_batched_and_get_their_own_chunks(server: PolicyServe
         assert sum(pool.map(drive, range(8))) == 80
     assert _metric(server, 'oat_requests_total{outcome="answered"}') == answered + 80
     assert _metric(server, "oat_batches_total") < before + 80
+
+
+def test_a_request_may_choose_its_number_of_tokens(server: PolicyServer) -> None:
+    """Robots that ask at the same time for other numbers are answered in batches of their own."""
+    frames, counts = np.stack([_state(1), _state(2)]), (1, 3, 8, None)
+
+    def ask(tokens: int | None) -> tuple[int, np.ndarray]:
+        with _greeted(connect(_url(server))) as connection:
+            chosen = {} if tokens is None else {"num_tokens": tokens}
+            connection.send(pack({STATE: frames, "prompt": "push", "noise": [3, 0], **chosen}))
+            reply = _receive(connection, timeout=60)
+            return reply["num_tokens"], reply["actions"]
+
+    with ThreadPoolExecutor(len(counts)) as pool:
+        for tokens, (used, actions) in zip(counts, pool.map(ask, counts), strict=True):
+            decoding = TokenDecoding(num_tokens=tokens)
+            observation, noise = Observation({STATE: frames[None]}, ("push",)), Noise.of([3], [0])
+            expected = server.policy.predict_chunk(observation, decoding, noise).actions[0].numpy()
+            assert used == (tokens or 8)
+            np.testing.assert_allclose(actions, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "decoding", "tokens", "explanation"),
+    [
+        ("oat", None, 9, "must be 1…8, got 9"),
+        ("oat", TokenDecoding(num_tokens=4), 5, "this server generates at most 4 tokens"),
+        ("oat", None, 0, "at least 1"),
+        ("oat", None, "2", "at least 1"),
+        ("quest", None, 2, "no prefixes that decode"),
+        ("diffusion", None, 2, "generates no tokens"),
+    ],
+)
+def test_a_number_of_tokens_that_cannot_be_is_refused(
+    kind: str, decoding: TokenDecoding | None, tokens: object, explanation: str
+) -> None:
+    with serving(policy_of(kind), decoding) as running, _greeted(connect(_url(running))) as connection:
+        connection.send(_request(num_tokens=tokens))
+        assert explanation in str(connection.recv(timeout=60))
 
 
 def test_health_and_metrics(server: PolicyServer) -> None:

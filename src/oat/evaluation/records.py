@@ -2,15 +2,14 @@
 
 import hashlib
 import json
-import os
 import re
 from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from oat.atomic import explain_write_errors
 from oat.errors import CorruptDataset, InvalidOption
 from oat.interfaces import Split
+from oat.json_lines import JsonLinesWriter, read_json_lines
 
 
 @dataclass(frozen=True)
@@ -75,23 +74,17 @@ class RecordLog:
         self.path = path
         self.records, size = _scan(path) if path.exists() else ([], 0)
         self.finished = {record.key for record in self.records}
-        with explain_write_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("ab")
-            self._file.truncate(size)
+        self._lines = JsonLinesWriter(path, size)
 
     def append(self, record: EpisodeRecord) -> None:
         """Write a record at once; a second one of the same episode is a defect."""
         assert record.key not in self.finished, record.key
-        with explain_write_errors(self.path):
-            self._file.write(json.dumps(asdict(record), ensure_ascii=False).encode() + b"\n")
-            self._file.flush()
-            os.fsync(self._file.fileno())
+        self._lines.append(asdict(record))
         self.records.append(record)
         self.finished.add(record.key)
 
     def close(self) -> None:
-        self._file.close()
+        self._lines.close()
 
 
 def read_records(path: Path) -> list[EpisodeRecord]:
@@ -102,22 +95,13 @@ def read_records(path: Path) -> list[EpisodeRecord]:
 
 
 def _scan(path: Path) -> tuple[list[EpisodeRecord], int]:
-    """The records, and the bytes that they take; anything after those is a line that a kill cut short."""
+    """The records, and the bytes that they take; no episode may be there twice."""
+    records, size = read_json_lines(path, _from_json, "a record of an episode")
     lines: dict[EpisodeKey, int] = {}
-    records, size = [], 0
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.endswith(b"\n"):
-                break
-            try:
-                record = _from_json(json.loads(line))
-            except (ValueError, TypeError, KeyError) as error:
-                raise CorruptDataset(f"{path}, line {number}: not a record of an episode ({error})") from error
-            if record.key in lines:
-                raise CorruptDataset(f"{path}, line {number}: the same episode as line {lines[record.key]}")
-            lines[record.key] = number
-            records.append(record)
-            size += len(line)
+    for number, record in enumerate(records, start=1):
+        if record.key in lines:
+            raise CorruptDataset(f"{path}, line {number}: the same episode as line {lines[record.key]}")
+        lines[record.key] = number
     return records, size
 
 

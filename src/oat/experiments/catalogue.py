@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from oat.experiments import paper
+from oat.experiments.claims import BETTER_THAN_RIVALS, MONOTONE, Claim
 from oat.experiments.config import ExperimentName
 from oat.experiments.methods import (
     BIN,
@@ -19,11 +20,10 @@ from oat.experiments.methods import (
     with_horizons,
     with_levels,
 )
+from oat.experiments.real import make_real_trials, real_evaluations, real_sheets
 from oat.experiments.study import Evaluation, Study
 from oat.experiments.success import Row, read_rows, success_sheet
 from oat.report.sheet import Sheet
-
-_MONOTONE = ("more tokens act better", ("OAT_1", "OAT_2", "OAT_4", "OAT_8"))
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class Experiment:
     about: str
     evaluations: Callable[[Study], list[Evaluation]]
     sheets: Callable[[Study], list[Sheet]]
+    measure: Callable[[Study], None] | None = None
+    """What else is to be done after the runs."""
 
 
 def _sim_evaluations(study: Study) -> list[Evaluation]:
@@ -40,8 +42,7 @@ def _sim_evaluations(study: Study) -> list[Evaluation]:
 
 
 def _sim_sheets(study: Study) -> list[Sheet]:
-    rivals = ("DP", "Bin", "FAST", "QueST")
-    claims = [*((f"OAT_8 acts better than {rival}", (rival, "OAT_8")) for rival in rivals), _MONOTONE]
+    claims = [*BETTER_THAN_RIVALS, MONOTONE]
     return _sheets(study, "table-sim: simulation benchmarking, success in %", _sim_evaluations(study), claims)
 
 
@@ -55,7 +56,7 @@ def _ordering_sheets(study: Study) -> list[Sheet]:
         ("OAT without ordering acts worse", ("OAT×_8", "OAT_8")),
         ("without nested dropout, four tokens of OAT are still better", ("OAT×_8", "OAT_4")),
         ("causal registers matter beside nested dropout", ("OAT, full registers_8", "OAT_8")),
-        _MONOTONE,
+        MONOTONE,
     ]
     return _sheets(study, "table-ordering: what ordering is worth, success in %", _ordering_evaluations(study), claims)
 
@@ -119,9 +120,7 @@ def _horizon_sheets(study: Study) -> list[Sheet]:
     return sheets
 
 
-def _sheets(
-    study: Study, title: str, evaluations: Sequence[Evaluation], claims: Sequence[tuple[str, Sequence[str]]]
-) -> list[Sheet]:
+def _sheets(study: Study, title: str, evaluations: Sequence[Evaluation], claims: Sequence[Claim]) -> list[Sheet]:
     return [success_sheet(study, title, read_rows(study, evaluations), paper.AVERAGE.get(study.sim), claims)]
 
 
@@ -130,4 +129,5 @@ EXPERIMENTS: dict[ExperimentName, Experiment] = {
     "table-ordering": Experiment("OAT against OAT× (Table III)", _ordering_evaluations, _ordering_sheets),
     "table-horizons": Experiment("action and token horizons (Fig. 5)", _horizon_evaluations, _horizon_sheets),
     "table-codebook": Experiment("FSQ levels (Table IV)", _codebook_evaluations, _codebook_sheets),
+    "table-real": Experiment("trials of a robot (Table V)", real_evaluations, real_sheets, make_real_trials),
 }

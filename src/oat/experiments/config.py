@@ -10,7 +10,7 @@ import tyro
 from oat.errors import InvalidOption
 from oat.sims.config import SimulatorName
 
-ExperimentName = Literal["table-sim", "table-ordering", "table-horizons", "table-codebook"]
+ExperimentName = Literal["table-sim", "table-ordering", "table-horizons", "table-codebook", "table-real"]
 ScaleName = Literal["smoke", "cpu", "paper"]
 
 

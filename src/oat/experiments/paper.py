@@ -63,6 +63,19 @@ PER_TASK: dict[SimulatorName, dict[str, dict[str, float]]] = {
     },
 }
 
+REAL: dict[str, dict[str, int]] = {
+    "pick and place ball": {
+        **{"DP": 14, "Bin": 4, "FAST": 8, "QueST": 11},
+        **{"OAT_1": 7, "OAT_2": 11, "OAT_4": 13, "OAT_8": 16},
+    },
+    "stack cups": {
+        **{"DP": 11, "Bin": 8, "FAST": 6, "QueST": 8},
+        **{"OAT_1": 3, "OAT_2": 9, "OAT_4": 12, "OAT_8": 16},
+    },
+}
+"""On a real robot, by task: successes in `REAL_TRIALS` trials."""
+REAL_TRIALS = 20
+
 CODEBOOK: dict[tuple[int, ...], Success] = {
     (8, 6, 5): (29.2, 0.8),
     (8, 8, 8): (53.5, 1.2),

@@ -1,11 +1,10 @@
 """Behind `oat reproduce`: the runs that are missing, then the tables."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from rich.console import Console
 
-from oat.atomic import exclusive, staged_file
+from oat.atomic import exclusive
 from oat.experiments.catalogue import EXPERIMENTS
 from oat.experiments.config import ExperimentName, ReproduceConfig
 from oat.experiments.methods import Method
@@ -14,7 +13,7 @@ from oat.experiments.publish import publish
 from oat.experiments.scales import SCALES
 from oat.experiments.schedule import Submit, open_workers, perform_all
 from oat.experiments.study import Study
-from oat.report.sheet import Sheet, save_sheets
+from oat.report.sheet import write_sheets
 
 
 def reproduce(config: ReproduceConfig) -> None:
@@ -37,12 +36,15 @@ def reproduce(config: ReproduceConfig) -> None:
 
 
 def _run(study: Study, name: ExperimentName, submit: Submit, jobs: int) -> None:
-    evaluations, pace = EXPERIMENTS[name].evaluations(study), Pace(study)
-    if not study.given_data:
+    experiment, pace = EXPERIMENTS[name], Pace(study)
+    evaluations = experiment.evaluations(study)
+    if evaluations and not study.given_data:
         perform_all([study.demonstrations()], submit, jobs)
-    methods = list(dict.fromkeys(evaluation.method for evaluation in evaluations))
-    _measure_pace(pace, [method for method in methods if pace.lacks(method)], submit)
+    trained = (each.method for each in evaluations if each.until != "tokenizer" or each.method.learned_tokenizer)
+    _measure_pace(pace, [method for method in dict.fromkeys(trained) if pace.lacks(method)], submit)
     perform_all(study.runs(evaluations, pace), submit, jobs)
+    if experiment.measure is not None:
+        submit(experiment.measure, study).result()
 
 
 def _measure_pace(pace: Pace, methods: Sequence[Method], submit: Submit) -> None:
@@ -50,14 +52,3 @@ def _measure_pace(pace: Pace, methods: Sequence[Method], submit: Submit) -> None
         names = ", ".join(method.name for method in methods)
         Console(stderr=True, soft_wrap=True).print(f"timing a few training steps of {names}", highlight=False)
         submit(pace.measure, methods).result()
-
-
-def write_sheets(path: Path, sheets: Sequence[Sheet]) -> None:
-    """As JSON for the page, and to paste into a README or a paper."""
-    save_sheets(path.with_suffix(".json"), sheets)
-    for suffix, text in (
-        (".md", "\n".join(sheet.markdown() for sheet in sheets)),
-        (".tex", "\n".join(sheet.latex() for sheet in sheets)),
-    ):
-        with staged_file(path.with_suffix(suffix)) as staging:
-            staging.write_text(text, "utf-8")

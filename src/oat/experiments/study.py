@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from oat.errors import InvalidOption
 from oat.evaluation.config import EvalConfig
@@ -36,6 +37,8 @@ class Evaluation:
     seed: int = 0
     execute: int | None = None
     """Actions of each chunk that are executed, if not the protocol's."""
+    until: Literal["tokenizer", "policy", "records"] = "records"
+    """How far it must go: some figures look at no more than its tokenizer, or its policy."""
 
     @property
     def name(self) -> str:
@@ -141,8 +144,12 @@ class Study:
             yield self.demonstrations()
         if method.tokenizer is not None:
             yield self.tokenizer(method, seed, pace.tokenizer_steps(method))
+        if evaluation.until == "tokenizer":
+            return
         policy = self.policy(method, seed, pace.policy_steps(method))
         yield policy
+        if evaluation.until == "policy":
+            return
         config = EvalConfig(
             policy=self.folder / policy.name,
             sim=self.sim,

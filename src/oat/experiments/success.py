@@ -3,11 +3,11 @@
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 from oat.evaluation.records import EpisodeRecord
 from oat.evaluation.tables import POOLED, Summary, compare_policies, summarize
+from oat.experiments.claims import Claim, decide_claim
 from oat.experiments.study import Evaluation, Study
 from oat.report.sheet import Sheet
 
@@ -63,12 +63,9 @@ def success_sheet(
     title: str,
     rows: Sequence[Row],
     paper: Mapping[str, tuple[float, float]] | None = None,
-    claims: Sequence[tuple[str, Sequence[str]]] = (),
+    claims: Sequence[Claim] = (),
 ) -> Sheet:
-    """Success in percent on every task and on average, the paper's average beside it, and what of its claims holds.
-
-    A claim is a sentence and the labels of rows from worst to best.
-    """
+    """Success in percent on every task and on average, the paper's average beside it, and what of its claims holds."""
     tasks, known = study.tasks, paper or {}
     columns = ("policy", "steps", *tasks, *(("average", "95 %") if len(tasks) > 1 else ("95 %",)), "± seeds")
     cells = [(row.label, row.steps, *_cells(row, tasks), _paper(known.get(row.label))) for row in rows]
@@ -127,21 +124,9 @@ def _seeds(row: Row) -> int:
 
 
 def decide(claim: str, chain: Sequence[str], rows: Sequence[Row]) -> str:
-    """Whether a claim held, from paired comparisons of neighbours on the same initial conditions."""
+    """Whether a claim held, on the same initial conditions."""
     found = {row.label: row.records for row in rows if row.records}
-    absent = [label for label in chain if label not in found]
-    if absent:
-        return f"claim: {claim}: undecided, {', '.join(absent)} was not run"
-    verdicts, told = [], []
-    for worse, better in pairwise(chain):
-        result = compare_policies(found[worse], found[better])
-        verdicts.append(result.verdict)
-        told.append(f"{better} − {worse} = {100 * result.difference.estimate:+.1f} points, p = {result.p_value:.2g}")
-    if all(verdict == "second" for verdict in verdicts):
-        outcome = "held"
-    else:
-        outcome = "not held" if "first" in verdicts else "undecided"
-    return f"claim: {claim}: {outcome} ({'; '.join(told)})"
+    return decide_claim((claim, chain), found, lambda worse, better: compare_policies(found[worse], found[better]))
 
 
 def commit() -> str:

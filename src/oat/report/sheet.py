@@ -90,6 +90,17 @@ def save_sheets(path: Path, sheets: Sequence[Sheet]) -> None:
         staging.write_text(json.dumps([asdict(sheet) for sheet in sheets], indent=1, ensure_ascii=False), "utf-8")
 
 
+def write_sheets(path: Path, sheets: Sequence[Sheet]) -> None:
+    """Beside each other with this path's suffix replaced: .json for the page, .md and .tex to paste."""
+    save_sheets(path.with_suffix(".json"), sheets)
+    for suffix, text in (
+        (".md", "\n".join(sheet.markdown() for sheet in sheets)),
+        (".tex", "\n".join(sheet.latex() for sheet in sheets)),
+    ):
+        with staged_file(path.with_suffix(suffix)) as staging:
+            staging.write_text(text, "utf-8")
+
+
 def load_sheets(path: Path) -> list[Sheet]:
     try:
         described = json.loads(path.read_text("utf-8"))

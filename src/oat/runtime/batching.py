@@ -5,14 +5,16 @@ import queue
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 
 import numpy as np
 
-from oat.errors import PolicyServerError
+from oat.errors import InvalidMessage, PolicyServerError
 from oat.interfaces import Observation
-from oat.policies.decoding import Decoding, Noise
+from oat.policies.decoding import Decoding, Noise, TokenDecoding
 from oat.policies.predictor import ChunkPredictor
+from oat.runtime.messages import UNDECODABLE
 from oat.runtime.metrics import Metrics
 from oat.runtime.requests import Request
 
@@ -74,25 +76,37 @@ class InferenceThread:
                     self._jobs.put(None)
                     break
                 jobs.append(following)
-            self._answer([job for job in jobs if self._is_fine(job)])
+            fine = sorted((job for job in jobs if self._is_fine(job)), key=_prefix)
+            for _, alike in groupby(fine, _prefix):
+                self._answer(list(alike))
 
     def _is_fine(self, job: _Job) -> bool:
         """Check every request alone, so that a bad one does not spoil the others'."""
         try:
+            self.policy.check_decoding(self._decoding(job.request))
             self.policy.read(_observe([job]))
         except Exception as error:
             _resolve(job, error)
             return False
         return True
 
+    def _decoding(self, request: Request) -> Decoding:
+        """The server's, with as many tokens as the request asks for."""
+        if request.num_tokens is None:
+            return self.decoding
+        if not isinstance(self.decoding, TokenDecoding):
+            raise InvalidMessage("this policy generates no tokens: leave out num_tokens")
+        if self.decoding.num_tokens is not None and request.num_tokens > self.decoding.num_tokens:
+            raise InvalidMessage(f"this server generates at most {self.decoding.num_tokens} tokens")
+        return replace(self.decoding, num_tokens=request.num_tokens)
+
     def _answer(self, jobs: Sequence[_Job]) -> None:
-        if not jobs:
-            return
+        """Compute the chunks of jobs that ask for equally many tokens."""
         begin = time.perf_counter()
         try:
             noise = Noise.of([job.noise[0] for job in jobs], [job.noise[1] for job in jobs])
             left = self._time_left(jobs, begin)
-            chunk = self.policy.predict_chunk(_observe(jobs), self.decoding, noise, deadline_ms=left)
+            chunk = self.policy.predict_chunk(_observe(jobs), self._decoding(jobs[0].request), noise, deadline_ms=left)
         except Exception as error:  # whatever it is, these clients must hear of it and the thread must go on
             for job in jobs:
                 _resolve(job, error)
@@ -101,7 +115,7 @@ class InferenceThread:
         seconds = time.perf_counter() - begin
         actions, valid, steps = chunk.actions.cpu().numpy(), chunk.valid.tolist(), chunk.steps.tolist()
         for row, job in enumerate(jobs):
-            undecodable = PolicyServerError("the policy's tokens do not decode to actions this time")
+            undecodable = PolicyServerError(UNDECODABLE)
             _resolve(job, Answer(actions[row], int(steps[row]), seconds) if valid[row] else undecodable)
 
     def _time_left(self, jobs: Sequence[_Job], now: float) -> float | None:
@@ -109,6 +123,11 @@ class InferenceThread:
         if self.deadline_ms is None:
             return None
         return max(1e-3, self.deadline_ms - 1e3 * (now - min(job.arrived for job in jobs)))
+
+
+def _prefix(job: _Job) -> int:
+    """Jobs with equal ones can be computed together."""
+    return job.request.num_tokens or 0
 
 
 def _observe(jobs: Sequence[_Job]) -> Observation:

@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from oat.errors import PolicyServerError
+from oat.errors import PolicyServerError, UndecodableTokens
 from oat.extras import import_extra
-from oat.runtime.messages import pack, unpack
-from oat.runtime.requests import NOISE, PROMPT, RESET
+from oat.runtime.messages import NOISE, NUM_TOKENS, PROMPT, RESET, UNDECODABLE, pack, unpack
 
 _FIRST_DELAY, _LONGEST_DELAY = 0.05, 2.0
 _NOT_ALLOWED = (401, 403)
@@ -36,7 +35,8 @@ class Reply:
 class PolicyClient:
     """One robot's connection; for one thread at a time.
 
-    A lost connection is made again with growing pauses, for at most `patience` seconds.
+    A lost connection is made again with growing pauses, for at most `patience` seconds. With `num_tokens`, every chunk
+    is asked for from that many tokens; a server that does not let clients choose is refused.
     """
 
     def __init__(
@@ -45,8 +45,9 @@ class PolicyClient:
         api_key: str | None = None,
         timeout: float = 10.0,
         patience: float = 30.0,
+        num_tokens: int | None = None,
     ) -> None:
-        self.url, self._timeout, self._patience = url, timeout, patience
+        self.url, self._timeout, self._patience, self.num_tokens = url, timeout, patience, num_tokens
         self._headers = {} if api_key is None else {"Authorization": f"Api-Key {api_key}"}
         self._library = import_extra("websockets.sync.client", "serve")
         self._exceptions = import_extra("websockets.exceptions", "serve")
@@ -61,15 +62,20 @@ class PolicyClient:
     ) -> Reply:
         """Actions for an observation: for each key the last H_o frames, or the current one alone.
 
-        With noise, an episode's seed and the number of the chunk, the same observation gives the same actions.
+        With noise, an episode's seed and the number of the chunk, the same observation gives the same actions. Where
+        the policy's tokens do not decode this time, `UndecodableTokens` is raised.
         """
         message: dict[str, Any] = dict(frames)
         message |= {} if task is None else {PROMPT: task}
         message |= {} if noise is None else {NOISE: list(noise)}
+        message |= {} if self.num_tokens is None else {NUM_TOKENS: self.num_tokens}
         packed, begin = pack(message), time.perf_counter()
         answer = self._persevere(lambda: self._ask(packed))
         total = 1e3 * (time.perf_counter() - begin)
-        return Reply(answer["actions"], answer.get("num_tokens", 0), answer["server_timing"]["infer_ms"], total)
+        used = answer.get("num_tokens", 0)
+        if self.num_tokens is not None and not 0 < used <= self.num_tokens:
+            raise PolicyServerError(f"{self.url} does not let clients choose {self.num_tokens} tokens")
+        return Reply(answer["actions"], used, answer["server_timing"]["infer_ms"], total)
 
     def reset(self) -> None:
         """Begin a new episode of the server's random numbers."""
@@ -90,6 +96,8 @@ class PolicyClient:
         answer = self._connection.recv(timeout=self._timeout)
         if isinstance(answer, str):
             self.close()
+            if answer == UNDECODABLE:
+                raise UndecodableTokens(f"{self.url}: {answer}")
             raise PolicyServerError(f"{self.url} refused the request: {answer}")
         return unpack(answer)
 

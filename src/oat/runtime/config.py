@@ -79,15 +79,18 @@ class ServeConfig:
         return dict(pair.split("=") for pair in self.rename)
 
     def read_key(self) -> bytes | None:
-        if self.api_key_file is None:
-            return None
-        try:
-            key = self.api_key_file.read_bytes().strip()
-        except OSError as error:
-            raise InvalidOption(f"cannot read the key in {self.api_key_file}: {error.strerror}") from error
-        if not key:
-            raise InvalidOption(f"{self.api_key_file} holds no key")
-        return key
+        return None if self.api_key_file is None else read_key(self.api_key_file)
+
+
+def read_key(file: Path) -> bytes:
+    """What servers and their clients share."""
+    try:
+        key = file.read_bytes().strip()
+    except OSError as error:
+        raise InvalidOption(f"cannot read the key in {file}: {error.strerror}") from error
+    if not key:
+        raise InvalidOption(f"{file} holds no key")
+    return key
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,12 @@ import numpy as np
 from oat.errors import InvalidMessage
 from oat.extras import import_extra
 
+PROMPT, RESET, NOISE, NUM_TOKENS = "prompt", "reset", "noise", "num_tokens"
+"""What a request may hold beside observations."""
+
+UNDECODABLE = "the policy's tokens do not decode to actions this time"
+"""The refusal that another try may not meet; our client tells it from all others."""
+
 _NUMBERS = "biuf"  # numpy's kinds: Boolean, signed, unsigned, floating
 _LONGEST_NAME = 8  # of a number's type
 

@@ -9,8 +9,7 @@ import numpy as np
 from oat.errors import InvalidMessage
 from oat.policies.context import ContextConfig
 from oat.policies.predictor import ChunkPredictor
-
-PROMPT, RESET, NOISE = "prompt", "reset", "noise"
+from oat.runtime.messages import NOISE, NUM_TOKENS, PROMPT
 
 
 @dataclass(frozen=True)
@@ -22,6 +21,8 @@ class Request:
     task: str
     noise: tuple[int, int] | None
     """The episode's seed and the chunk's number, if the client wants to know its random numbers."""
+    num_tokens: int | None = None
+    """K, if the client wants fewer tokens than the server would generate."""
 
 
 def read_request(message: Mapping[str, Any], policy: ChunkPredictor, names: Mapping[str, str]) -> Request:
@@ -35,7 +36,7 @@ def read_request(message: Mapping[str, Any], policy: ChunkPredictor, names: Mapp
         for key, size in {**policy.reference, **policy.observed.sizes()}.items()
         if key in given
     }
-    return Request(frames, _task(given, policy.observed), _noise(given))
+    return Request(frames, _task(given, policy.observed), _noise(given), _num_tokens(given))
 
 
 def _history(key: str, value: Any, frame_axes: int, horizon: int) -> np.ndarray:
@@ -62,6 +63,13 @@ def _noise(given: Mapping[str, Any]) -> tuple[int, int] | None:
     if not (isinstance(noise, list) and len(noise) == 2 and all(type(number) is int for number in noise)):
         raise InvalidMessage(f"{NOISE!r} must be [seed of the episode, number of the chunk]")
     return noise[0], noise[1]
+
+
+def _num_tokens(given: Mapping[str, Any]) -> int | None:
+    number = given.get(NUM_TOKENS)
+    if number is not None and (type(number) is not int or number < 1):
+        raise InvalidMessage(f"{NUM_TOKENS!r} must be a number of tokens, at least 1")
+    return number
 
 
 def describe_policy(policy: ChunkPredictor, deadline_ms: float | None) -> dict[str, Any]:

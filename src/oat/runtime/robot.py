@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from oat.data.lerobot_writer import LeRobotWriter
-from oat.errors import InvalidOption
+from oat.errors import InvalidOption, UndecodableTokens
 from oat.runtime.client import Reply, stack_history
 
 
@@ -105,6 +105,8 @@ class LoopReport:
     chunks: int = 0
     discarded: int = 0
     """Chunks that came too late to be executed."""
+    undecodable: int = 0
+    """Chunks whose tokens gave no actions, which only FAST knows."""
     tokens: int = 0
 
 
@@ -195,7 +197,7 @@ class _Drive:
         return self.plan.at(now) is None or now >= self.plan.start + self.config.execute - self.config.ahead
 
     def _ask(self, thread: ThreadPoolExecutor) -> None:
-        noise = (self.config.seed, self.report.chunks + self.report.discarded)
+        noise = (self.config.seed, self.report.chunks + self.report.discarded + self.report.undecodable)
         reply = thread.submit(self.source.infer, stack_history(self.frames), self.task, noise)
         self._request = _Request(self.report.steps, time.perf_counter(), reply)
 
@@ -204,7 +206,12 @@ class _Drive:
         request = self._request
         if request is None or not (wait or request.reply.done()):
             return
-        self._request, chunk, now = None, request.reply.result(), self.report.steps
+        self._request, now = None, self.report.steps
+        try:
+            chunk = request.reply.result()
+        except UndecodableTokens:  # another draw may decode: it is asked for at the next step
+            self.report.undecodable += 1
+            return
         if time.perf_counter() - request.asked > self.config.max_age or now - request.step >= len(chunk.actions):
             self.report.discarded += 1
             return
@@ -223,8 +230,9 @@ def drive(
 ) -> LoopReport:
     """Drive a robot for one episode, until `finished` says so or the steps are used up; then it holds still.
 
-    While the connection is lost, the robot holds still, too; if it stays lost, the client's error is raised. What was
-    seen and executed becomes an episode of the writer's in any case.
+    While the connection is lost, and while tokens do not decode and others are asked for, the robot holds still, too;
+    if the connection stays lost, the client's error is raised. What was seen and executed becomes an episode of the
+    writer's in any case.
     """
     episode = _Drive(robot, source, task, config or LoopConfig())
     try:

@@ -26,9 +26,9 @@ from oat.policies.predictor import ChunkPredictor
 from oat.runtime.batching import Answer, InferenceThread
 from oat.runtime.config import ServeConfig
 from oat.runtime.loading import load_predictor
-from oat.runtime.messages import pack, unpack
+from oat.runtime.messages import RESET, pack, unpack
 from oat.runtime.metrics import Metrics
-from oat.runtime.requests import RESET, describe_policy, read_request
+from oat.runtime.requests import describe_policy, read_request
 
 _GOING_AWAY, _INTERNAL_ERROR = 1001, 1011
 _PATIENCE = 10.0  # seconds that the requests in flight have when the server stops

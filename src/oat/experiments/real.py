@@ -1,0 +1,102 @@
+"""The real-robot table (Table V): rehearsed with a simulated robot where there is time for it, else the way to do it.
+
+Every policy is served over a socket and drives the robot through the client, in the order of a blind schedule: all that
+`oat trials` does with a real one. Only the robot and its judge are simulated, and the table says so.
+"""
+
+from pathlib import Path
+
+from oat.errors import InvalidOption
+from oat.experiments import paper
+from oat.experiments.methods import BIN, DP, FAST, OAT, QUEST, Method
+from oat.experiments.study import Evaluation, Study
+from oat.report.sheet import Sheet
+from oat.sims.config import SimulatorName
+from oat.training.origin import command_line
+from oat.trials.conduct import make_trials
+from oat.trials.config import Driving, TrialsConfig
+from oat.trials.sheet import TrialSheet
+from oat.trials.table import paper_column, published, trial_sheets
+
+TRIALS_FOLDER = "trials"
+
+_REHEARSABLE: tuple[SimulatorName, ...] = ("metaworld", "robomimic", "libero")
+_TASKS = 2  # as in the paper
+_AT_ONCE = Driving(fps=10_000, ahead=0, blend=0, max_age=600, seconds=3600)  # simulated time ends a trial
+_SERVER = "ws://127.0.0.1"
+
+
+def real_evaluations(study: Study) -> list[Evaluation]:
+    """The policies that act; at the paper's scale none, because there they need demonstrations of the robot's own."""
+    if study.scale.name == "paper":
+        return []
+    if study.sim not in _REHEARSABLE:
+        raise InvalidOption(f"trials can be rehearsed in {', '.join(_REHEARSABLE)}, not in {study.sim}")
+    return [Evaluation(method, until="policy") for method in _methods(study)]
+
+
+def make_real_trials(study: Study) -> None:
+    """Make the trials that are missing."""
+    if study.scale.name != "paper":
+        make_trials(_rehearsal(study))
+
+
+def real_sheets(study: Study) -> list[Sheet]:
+    if study.scale.name == "paper":
+        return [_instructions()]
+    path = _sheet(study)
+    if not path.exists():
+        return [Sheet("table-real: trials of a simulated robot", ("policy",), (), ("not run",))]
+    return trial_sheets(TrialSheet.read(path))
+
+
+def _methods(study: Study) -> tuple[Method, ...]:
+    return (DP, OAT) if study.scale.name == "smoke" else (DP, BIN, FAST, QUEST, OAT)
+
+
+def _sheet(study: Study) -> Path:
+    return study.folder / TRIALS_FOLDER / "table-real.jsonl"
+
+
+def _rehearsal(study: Study) -> TrialsConfig:
+    return TrialsConfig(
+        sheet=_sheet(study),
+        methods=tuple(
+            f"{method.label(tokens)}={study.folder / 'policies' / f'{method.slug}-seed0'}"
+            + f",num_tokens={tokens}" * (tokens is not None)
+            for method in _methods(study)
+            for tokens in method.prefixes or (None,)
+        ),
+        tasks=study.tasks[:_TASKS],
+        trials=min(paper.REAL_TRIALS, study.scale.episodes),
+        robot=f"oat.trials.rehearsal:{study.sim}",
+        seed=0,
+        driving=_AT_ONCE,
+    )
+
+
+def _instructions() -> Sheet:
+    """What the paper found, and the command that repeats it; every policy has a server of its own."""
+    ports = {method: 8000 + place for place, method in enumerate((DP, BIN, FAST, QUEST, OAT))}
+    methods = {
+        method.label(tokens): f"{_SERVER}:{port}" + f",num_tokens={tokens}" * (tokens is not None)
+        for method, port in ports.items()
+        for tokens in method.prefixes or (None,)
+    }
+    config = TrialsConfig(
+        sheet=Path("trials.jsonl"),
+        methods=tuple(f"{label}={server}" for label, server in methods.items()),
+        tasks=tuple(paper.REAL),
+        trials=paper.REAL_TRIALS,
+        robot="my_robot:connect",
+    )
+    return Sheet(
+        "table-real: needs a real robot, and has not been run",
+        ("policy", paper_column()),
+        tuple((label, published(label)) for label in methods),
+        (
+            "train the policies on the robot's own demonstrations (oat fit, oat train), serve each (oat serve), then "
+            f"let an operator judge them, {config.trials} trials each: {command_line('trials', config)}",
+            "at the other scales a simulated robot rehearses the whole protocol",
+        ),
+    )

@@ -1,0 +1,1 @@
+"""Robots judged by people: trials in a random order, blind, one line each on a sheet."""
