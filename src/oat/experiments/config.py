@@ -10,7 +10,17 @@ import tyro
 from oat.errors import InvalidOption
 from oat.sims.config import SimulatorName
 
-ExperimentName = Literal["table-sim", "table-ordering", "table-horizons", "table-codebook"]
+ExperimentName = Literal[
+    "table-sim",
+    "table-latency",
+    "table-ordering",
+    "table-horizons",
+    "table-codebook",
+    "figure-teaser",
+    "figure-coarse-to-fine",
+    "figure-modelability",
+    "figure-fast-failure",
+]
 ScaleName = Literal["smoke", "cpu", "paper"]
 
 

@@ -17,7 +17,7 @@ from oat.report.sheet import Sheet, save_sheets
 
 
 def reproduce(config: ReproduceConfig) -> None:
-    """Run what is not there yet, write tables/NAME.json, .md and .tex, and show them."""
+    """Run what is not there yet, write tables/NAME.json, .md and .tex, figures/NAME.png, and show the tables."""
     folder = config.out.resolve() / config.scale / config.sim
     data = None if config.data is None else config.data.resolve()
     study = Study(SCALES[config.scale], config.sim, folder, data, config.seeds)
@@ -34,12 +34,15 @@ def reproduce(config: ReproduceConfig) -> None:
 
 
 def _run(study: Study, name: ExperimentName, submit: Submit, jobs: int) -> None:
-    evaluations, pace = EXPERIMENTS[name].evaluations(study), Pace(study)
-    if not study.given_data:
+    experiment, pace = EXPERIMENTS[name], Pace(study)
+    evaluations = experiment.evaluations(study)
+    if evaluations and not study.given_data:
         perform_all([study.demonstrations()], submit, jobs)
-    methods = list(dict.fromkeys(evaluation.method for evaluation in evaluations))
-    _measure_pace(pace, [method for method in methods if pace.lacks(method)], submit)
+    trained = (each.method for each in evaluations if each.until != "tokenizer" or each.method.learned_tokenizer)
+    _measure_pace(pace, [method for method in dict.fromkeys(trained) if pace.lacks(method)], submit)
     perform_all(study.runs(evaluations, pace), submit, jobs)
+    if experiment.measure is not None:
+        submit(experiment.measure, study).result()
 
 
 def _measure_pace(pace: Pace, methods: Sequence[Method], submit: Submit) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from oat.errors import InvalidOption
 from oat.evaluation.config import EvalConfig
@@ -11,7 +12,7 @@ from oat.evaluation.plan import decoding_name
 from oat.evaluation.records import EpisodeRecord, read_records
 from oat.experiments.methods import Method
 from oat.experiments.pace import Pace
-from oat.experiments.runs import Run
+from oat.experiments.runs import Run, marker
 from oat.experiments.scales import Scale
 from oat.policies import TokenDecoding
 from oat.sims import load_simulator
@@ -36,10 +37,12 @@ class Evaluation:
     seed: int = 0
     execute: int | None = None
     """Actions of each chunk that are executed, if not the protocol's."""
+    until: Literal["tokenizer", "policy", "records"] = "records"
+    """How far it must go: some figures look at no more than its tokenizer, or its policy."""
 
     @property
     def name(self) -> str:
-        return f"records/{self.method.slug}-seed{self.seed}" + f"-execute{self.execute}" * (self.execute is not None)
+        return self.method.run("records", self.seed) + f"-execute{self.execute}" * (self.execute is not None)
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,7 @@ class Study:
 
     def tokenizer(self, method: Method, seed: int, steps: int | None) -> Run:
         assert method.tokenizer is not None
-        name = f"tokenizers/{method.slug}-seed{seed}"
+        name = method.run("tokenizers", seed)
         config = FitConfig(
             data=self.data,
             out=self.folder / name,
@@ -105,8 +108,7 @@ class Study:
         return Run(self.folder, name, config, self._demonstrated())
 
     def policy(self, method: Method, seed: int, steps: int | None) -> Run:
-        name = f"policies/{method.slug}-seed{seed}"
-        tokenizer = f"tokenizers/{method.slug}-seed{seed}"
+        name, tokenizer = method.run("policies", seed), method.run("tokenizers", seed)
         config = TrainPolicyConfig(
             data=self.data,
             out=self.folder / name,
@@ -119,6 +121,10 @@ class Study:
             recipe=_recipe(steps),
         )
         return Run(self.folder, name, config, self._demonstrated() if method.tokenizer is None else (tokenizer,))
+
+    def finished(self, name: str) -> bool:
+        """Whether the run by that name is done."""
+        return marker(self.folder, name).exists()
 
     def records(self, evaluation: Evaluation) -> dict[int | None, list[EpisodeRecord]]:
         """Episodes by the number of tokens acted from; nothing where it has not been run."""
@@ -140,8 +146,12 @@ class Study:
             yield self.demonstrations()
         if method.tokenizer is not None:
             yield self.tokenizer(method, seed, pace.tokenizer_steps(method))
+        if evaluation.until == "tokenizer":
+            return
         policy = self.policy(method, seed, pace.policy_steps(method))
         yield policy
+        if evaluation.until == "policy":
+            return
         config = EvalConfig(
             policy=self.folder / policy.name,
             sim=self.sim,
@@ -158,4 +168,4 @@ class Study:
 
 
 def _recipe(steps: int | None) -> RecipeOptions:
-    return RecipeOptions() if steps is None else RecipeOptions(steps=steps, validate_every=max(1, steps // 8))
+    return RecipeOptions() if steps is None else RecipeOptions(steps=steps, validate_every=max(10, steps // 8))

@@ -52,8 +52,8 @@ def read_rows(study: Study, evaluations: Sequence[Evaluation]) -> list[Row]:
 
 def training_steps(study: Study, evaluation: Evaluation) -> str:
     """Of the tokenizer, where it is trained, and of the policy."""
-    run = f"{evaluation.method.slug}-seed{evaluation.seed}"
-    tokenizer, policy = (_last_step(study.folder / kind / run) for kind in ("tokenizers", "policies"))
+    method, seed = evaluation.method, evaluation.seed
+    tokenizer, policy = (_last_step(study.folder / method.run(kind, seed)) for kind in ("tokenizers", "policies"))
     return " + ".join(f"{steps:,}" for steps in (tokenizer, policy) if steps) or NONE
 
 
@@ -99,7 +99,8 @@ def _paper(success: tuple[float, float] | None) -> str:
     return NONE if success is None else f"{success[0]} ± {success[1]}"
 
 
-def _circumstances(study: Study, rows: Sequence[Row]) -> Iterator[str]:
+def circumstances(study: Study) -> Iterator[str]:
+    """What any number of a study must be read with."""
     scale = study.scale
     yield f"scale {scale.name}, preset {scale.preset}, {study.sim}, state observations, commit {commit()}"
     if scale.policy_minutes is not None:
@@ -107,9 +108,16 @@ def _circumstances(study: Study, rows: Sequence[Row]) -> Iterator[str]:
             f"every learned tokenizer had {scale.tokenizer_minutes:g} minutes on one thread, every policy "
             f"{scale.policy_minutes:g}; steps: of the tokenizer + of the policy"
         )
-    missing = [row.label for row in rows if not row.records]
-    if missing:
-        yield f"not run: {', '.join(missing)}"
+
+
+def not_run(absent: Sequence[str]) -> tuple[str, ...]:
+    """The note that says what is missing, if anything is."""
+    return (f"not run: {', '.join(absent)}",) if absent else ()
+
+
+def _circumstances(study: Study, rows: Sequence[Row]) -> Iterator[str]:
+    yield from circumstances(study)
+    yield from not_run([row.label for row in rows if not row.records])
     counts = sorted({(len(row.records) // len(study.tasks), _seeds(row)) for row in rows if row.records})
     for episodes, seeds in counts:
         labels = ", ".join(
