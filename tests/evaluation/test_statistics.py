@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from oat.errors import InvalidOption
-from oat.evaluation.statistics import compare_paired, mean_and_standard_error, success_rate, wilson
+from oat.evaluation.statistics import (
+    clustered_spearman,
+    compare_paired,
+    mean_and_standard_error,
+    spearman,
+    success_rate,
+    wilson,
+)
 
 
 def test_wilson_against_published_values() -> None:
@@ -102,6 +109,30 @@ def test_mean_and_standard_error() -> None:
     assert math.isnan(mean_and_standard_error([0.4])[1])
 
 
+def test_rank_correlation() -> None:
+    """By hand: of 1 2 3 4 5 and 2 1 4 3 5, 1 − 6 · 4 / 120; ties share ranks; what does not vary says nothing."""
+    assert spearman([1, 2, 3, 4, 5], [2, 1, 4, 3, 5]).rho == pytest.approx(0.8)
+    assert spearman([1, 2, 2, 9], [3, 5, 5, 100]).rho == pytest.approx(1)
+    assert spearman([1, 2, 3, 4], [7, 7, 7, 7]).p_value == 1
+    falling = spearman(range(7), [-(x**3) for x in range(7)])
+    assert (falling.rho, falling.pairs) == (pytest.approx(-1), 7)
+    assert falling.p_value < 0.01  # 2 of 5,040 orders are so extreme
+    assert spearman([1, 2, 3], [1, 2, 3]).p_value == pytest.approx(1 / 3, abs=0.02)
+
+
+def test_clusters_widen_a_rank_correlation() -> None:
+    """Ten noisy copies of each of twelve independent pairs are little more than twelve pairs."""
+    random = np.random.default_rng(3)
+    pairs = np.repeat(random.normal(size=(12, 2)), 10, axis=0) + 0.01 * random.normal(size=(120, 2))
+    first, second = pairs[:, 0].tolist(), pairs[:, 1].tolist()
+    apart = clustered_spearman(first, second, range(120))
+    together = clustered_spearman(first, second, np.repeat(np.arange(12), 10).tolist())
+    assert together.high - together.low > 2 * (apart.high - apart.low)
+    assert together.low < together.estimate < together.high
+    few = clustered_spearman(first, second, [0, 1] * 60)
+    assert (few.low, few.high) == (-1, 1)
+
+
 def test_mistakes_are_named() -> None:
     for call in (
         lambda: wilson(3, 0),
@@ -112,6 +143,8 @@ def test_mistakes_are_named() -> None:
         lambda: success_rate([True, False], strata=["a"]),
         lambda: success_rate([]),
         lambda: mean_and_standard_error([]),
+        lambda: spearman([1, 2], [1, 2]),
+        lambda: spearman([1, 2, 3], [1, 2]),
     ):
         with pytest.raises(InvalidOption):
             call()

@@ -14,6 +14,7 @@ from oat.errors import InvalidOption
 
 _NORMAL_95 = 1.959963984540054  # the standard normal's 97.5 % quantile
 _RESAMPLES = 10_000
+_FEW_CLUSTERS = 5
 
 
 @dataclass(frozen=True)
@@ -134,3 +135,59 @@ def _bootstrap(parts: Sequence[np.ndarray]) -> Interval:
         drawn += generator.multinomial(len(gaps), counts / len(gaps), _RESAMPLES) @ values / len(gaps)
     low, high = np.quantile(drawn / len(parts), [0.025, 0.975])
     return Interval(float(np.mean([gaps.mean() for gaps in parts])), float(low), float(high))
+
+
+@dataclass(frozen=True)
+class RankCorrelation:
+    """Spearman's, of pairs that are independent of each other."""
+
+    rho: float
+    pairs: int
+    p_value: float
+    """Two-sided: how often chance alone pairs the values so well or so badly."""
+
+    def __str__(self) -> str:
+        return f"ρ = {self.rho:+.2f} (n = {self.pairs}, p = {self.p_value:.2g})"
+
+
+def spearman(first: Sequence[float], second: Sequence[float]) -> RankCorrelation:
+    """How far one rises whenever the other does; equal values share their mean rank."""
+    if len(first) != len(second) or len(first) < 3:
+        raise InvalidOption(f"a rank correlation needs three pairs, got {len(first)} and {len(second)} values")
+    one, other = _ranks(first), _ranks(second)
+    shuffled = np.random.default_rng(0).permuted(np.tile(other, (_RESAMPLES, 1)), axis=1) @ one
+    extreme = int((np.abs(shuffled) >= abs(one @ other) - 1e-9).sum())
+    return RankCorrelation(_correlation(one, other), len(first), (extreme + 1) / (_RESAMPLES + 1))
+
+
+def clustered_spearman(
+    first: Sequence[float], second: Sequence[float], clusters: Sequence[Hashable], resamples: int = 1000
+) -> Interval:
+    """The rank correlation of pairs that are alike within clusters, which are drawn with replacement.
+
+    Few clusters bound nothing: below five the interval is all there is.
+    """
+    values, numbers = np.array([first, second], float), _numbers(clusters, len(first))
+    members = [np.flatnonzero(numbers == cluster) for cluster in range(int(numbers.max()) + 1)]
+    estimate = _correlation(_ranks(values[0]), _ranks(values[1]))
+    if len(members) < _FEW_CLUSTERS:
+        return Interval(estimate, -1.0, 1.0)
+    generator, drawn = np.random.default_rng(0), []
+    for _ in range(resamples):
+        rows = np.concatenate([members[cluster] for cluster in generator.integers(len(members), size=len(members))])
+        drawn.append(_correlation(_ranks(values[0, rows]), _ranks(values[1, rows])))
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return Interval(estimate, float(low), float(high))
+
+
+def _ranks(values: Sequence[float] | Float64[np.ndarray, " n"]) -> Float64[np.ndarray, " n"]:
+    """From the smallest, less their mean."""
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks = np.cumsum(counts) - (counts - 1) / 2
+    return ranks[places] - (len(values) + 1) / 2
+
+
+def _correlation(one: Float64[np.ndarray, " n"], other: Float64[np.ndarray, " n"]) -> float:
+    """Of centred values; 0 where one does not vary, which then says nothing about the other."""
+    scale = float(np.linalg.norm(one) * np.linalg.norm(other))
+    return float(one @ other) / scale if scale else 0.0

@@ -151,7 +151,7 @@ def summary_table(summaries: Sequence[Summary]) -> Table:
     )
     for row in summaries:
         table.add_row(
-            *(row.policy, row.task, str(row.episodes), *_percent(row.success)),
+            *(row.policy, row.task, str(row.episodes), *percent(row.success)),
             *(f"{100 * row.over_seeds.error:.1f}",) * spread,
             *(f"{100 * row.score:.1f}",) * scored,
             *(f"{row.steps:.0f}", f"{row.tokens_per_chunk:.3g}", f"{row.jerk:.2g}", f"{row.inference_ms:.1f}"),
@@ -160,7 +160,8 @@ def summary_table(summaries: Sequence[Summary]) -> Table:
     return table
 
 
-def _percent(interval: Interval) -> tuple[str, str]:
+def percent(interval: Interval) -> tuple[str, str]:
+    """A rate and its interval, as tables print them."""
     return f"{100 * interval.estimate:.1f}", f"{100 * interval.low:.0f} … {100 * interval.high:.0f}"
 
 
@@ -204,7 +205,7 @@ def comparison_table(first: Sequence[EpisodeRecord], second: Sequence[EpisodeRec
         found = compare_paired(rates[0], rates[1], names)
         table.add_row(
             *(task, str(len(chosen)), *(f"{100 * _mean_over_tasks(names, side):.1f}" for side in rates)),
-            *_percent(found.difference),
+            *percent(found.difference),
             *(f"{found.only_first} : {found.only_second}", f"{found.p_value:.3g}", found.verdict),
         )
     sides = (f"{place}: {_origin(side)}" for place, side in (("first", first), ("second", second)))

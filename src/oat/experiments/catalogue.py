@@ -3,13 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from oat.experiments import paper
+from oat.experiments import coarse_to_fine, fast_failure, latency, modelability, paper, teaser, timings
 from oat.experiments.claims import BETTER_THAN_RIVALS, MONOTONE, Claim
 from oat.experiments.config import ExperimentName
 from oat.experiments.methods import (
-    BIN,
-    DP,
-    FAST,
+    COMPARED,
     FLOW,
     FULL_REGISTERS,
     LEVEL_SETS,
@@ -32,13 +30,15 @@ class Experiment:
 
     about: str
     evaluations: Callable[[Study], list[Evaluation]]
+    """What it needs run."""
     sheets: Callable[[Study], list[Sheet]]
+    """Its tables, of what there is; figures are drawn on the way."""
     measure: Callable[[Study], None] | None = None
-    """What else is to be done after the runs."""
+    """What it takes beside runs, in a process with one thread; the study keeps it."""
 
 
 def _sim_evaluations(study: Study) -> list[Evaluation]:
-    return study.evaluations((DP, BIN, FAST, QUEST, OAT))
+    return study.evaluations(COMPARED)
 
 
 def _sim_sheets(study: Study) -> list[Sheet]:
@@ -126,8 +126,21 @@ def _sheets(study: Study, title: str, evaluations: Sequence[Evaluation], claims:
 
 EXPERIMENTS: dict[ExperimentName, Experiment] = {
     "table-sim": Experiment("simulation benchmarking (Table I)", _sim_evaluations, _sim_sheets),
+    "table-latency": Experiment(
+        "tokens and milliseconds per chunk (Table II)", lambda study: [], latency.sheets, timings.measure
+    ),
     "table-ordering": Experiment("OAT against OAT× (Table III)", _ordering_evaluations, _ordering_sheets),
     "table-horizons": Experiment("action and token horizons (Fig. 5)", _horizon_evaluations, _horizon_sheets),
     "table-codebook": Experiment("FSQ levels (Table IV)", _codebook_evaluations, _codebook_sheets),
     "table-real": Experiment("trials of a robot (Table V)", real_evaluations, real_sheets, make_real_trials),
+    "figure-teaser": Experiment("properties, inference and success (Fig. 1)", teaser.evaluations, teaser.sheets),
+    "figure-coarse-to-fine": Experiment(
+        "reconstructions and their execution (Fig. 2)", coarse_to_fine.evaluations, coarse_to_fine.sheets
+    ),
+    "figure-modelability": Experiment(
+        "what predicts success (sections IV-C, V-B)", modelability.evaluations, modelability.sheets
+    ),
+    "figure-fast-failure": Experiment(
+        "sequences that do not decode (appendix B)", fast_failure.evaluations, fast_failure.sheets
+    ),
 }

@@ -10,7 +10,18 @@ import tyro
 from oat.errors import InvalidOption
 from oat.sims.config import SimulatorName
 
-ExperimentName = Literal["table-sim", "table-ordering", "table-horizons", "table-codebook", "table-real"]
+ExperimentName = Literal[
+    "table-sim",
+    "table-latency",
+    "table-ordering",
+    "table-horizons",
+    "table-codebook",
+    "table-real",
+    "figure-teaser",
+    "figure-coarse-to-fine",
+    "figure-modelability",
+    "figure-fast-failure",
+]
 ScaleName = Literal["smoke", "cpu", "paper"]
 
 

@@ -26,6 +26,10 @@ class Method:
     def learned_tokenizer(self) -> bool:
         return self.tokenizer in ("quest", "oat")
 
+    def run(self, kind: Literal["tokenizers", "policies", "records"], seed: int) -> str:
+        """The run of that kind, as its directory in a study is called."""
+        return f"{kind}/{self.slug}-seed{seed}"
+
     def label(self, tokens: int | None) -> str:
         """A row of a table: OAT_4 acts from four tokens."""
         return self.name if tokens is None else f"{self.name}_{tokens}"
@@ -48,6 +52,9 @@ QUEST = Method("QueST", "quest", "quest")
 FAST = Method("FAST", "fast", "fast", slow=True)
 BIN = Method("Bin", "bin", "bin", slow=True)
 DP = Method("DP", "dp", None)
+
+COMPARED = (DP, BIN, FAST, QUEST, OAT)
+"""In the paper's main table."""
 
 LEVEL_SETS = ((8, 6, 5), (8, 8, 8), (8, 5, 5, 5), (8, 8, 6, 5), (7, 5, 5, 5, 5))
 

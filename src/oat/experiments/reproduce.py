@@ -17,7 +17,7 @@ from oat.report.sheet import write_sheets
 
 
 def reproduce(config: ReproduceConfig) -> None:
-    """Run what is not there yet, write tables/NAME.json, .md and .tex, and show them."""
+    """Run what is not there yet, write tables/NAME.json, .md and .tex, figures/NAME.png, and show the tables."""
     folder = config.out.resolve() / config.scale / config.sim
     data = None if config.data is None else config.data.resolve()
     study = Study(SCALES[config.scale], config.sim, folder, data, config.seeds)

@@ -28,6 +28,11 @@ _VERBS: dict[type, tuple[str, str, str]] = {
 }
 
 
+def marker(folder: Path, name: str) -> Path:
+    """The file that says that a run of the study in this folder is done."""
+    return folder / DONE_FOLDER / f"{name.replace('/', '-')}.json"
+
+
 def perform(config: Config) -> None:
     """What the verb does."""
     _, module, function = _VERBS[type(config)]
@@ -58,7 +63,7 @@ class Run:
 
     @property
     def _marker(self) -> Path:
-        return self.folder / DONE_FOLDER / f"{self.name.replace('/', '-')}.json"
+        return marker(self.folder, self.name)
 
     @property
     def _result(self) -> dict[str, Any]:

@@ -19,6 +19,10 @@ class Scale:
     """Per task, training seed and number of tokens."""
     seeds: int
     seeds_of_slow: int
+    chunks: int
+    """Held-out chunks that figures look at."""
+    timings: int
+    """Of every method, where milliseconds are measured."""
     tasks: int | None = None
     """Only the first tasks of the benchmark."""
     minutes: float | None = None
@@ -36,7 +40,18 @@ class Scale:
 
 
 SCALES: dict[ScaleName, Scale] = {
-    "smoke": Scale("smoke", "tiny", demonstrations=3, episodes=2, seeds=1, seeds_of_slow=1, tasks=1, steps=20),
+    "smoke": Scale(
+        "smoke",
+        "tiny",
+        demonstrations=3,
+        episodes=2,
+        seeds=1,
+        seeds_of_slow=1,
+        chunks=32,
+        timings=10,
+        tasks=1,
+        steps=20,
+    ),
     "cpu": Scale(
         "cpu",
         "cpu",
@@ -44,8 +59,12 @@ SCALES: dict[ScaleName, Scale] = {
         episodes=50,
         seeds=3,
         seeds_of_slow=1,
+        chunks=256,
+        timings=30,
         minutes=12,
         tokenizer_minutes=5,
     ),
-    "paper": Scale("paper", "paper", demonstrations=50, episodes=50, seeds=5, seeds_of_slow=5),
+    "paper": Scale(
+        "paper", "paper", demonstrations=50, episodes=50, seeds=5, seeds_of_slow=5, chunks=1024, timings=100
+    ),
 }

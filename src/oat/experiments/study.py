@@ -12,7 +12,7 @@ from oat.evaluation.plan import decoding_name
 from oat.evaluation.records import EpisodeRecord, read_records
 from oat.experiments.methods import Method
 from oat.experiments.pace import Pace
-from oat.experiments.runs import Run
+from oat.experiments.runs import Run, marker
 from oat.experiments.scales import Scale
 from oat.policies import TokenDecoding
 from oat.sims import load_simulator
@@ -42,7 +42,7 @@ class Evaluation:
 
     @property
     def name(self) -> str:
-        return f"records/{self.method.slug}-seed{self.seed}" + f"-execute{self.execute}" * (self.execute is not None)
+        return self.method.run("records", self.seed) + f"-execute{self.execute}" * (self.execute is not None)
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Study:
 
     def tokenizer(self, method: Method, seed: int, steps: int | None) -> Run:
         assert method.tokenizer is not None
-        name = f"tokenizers/{method.slug}-seed{seed}"
+        name = method.run("tokenizers", seed)
         config = FitConfig(
             data=self.data,
             out=self.folder / name,
@@ -108,8 +108,7 @@ class Study:
         return Run(self.folder, name, config, self._demonstrated())
 
     def policy(self, method: Method, seed: int, steps: int | None) -> Run:
-        name = f"policies/{method.slug}-seed{seed}"
-        tokenizer = f"tokenizers/{method.slug}-seed{seed}"
+        name, tokenizer = method.run("policies", seed), method.run("tokenizers", seed)
         config = TrainPolicyConfig(
             data=self.data,
             out=self.folder / name,
@@ -122,6 +121,10 @@ class Study:
             recipe=_recipe(steps),
         )
         return Run(self.folder, name, config, self._demonstrated() if method.tokenizer is None else (tokenizer,))
+
+    def finished(self, name: str) -> bool:
+        """Whether the run by that name is done."""
+        return marker(self.folder, name).exists()
 
     def records(self, evaluation: Evaluation) -> dict[int | None, list[EpisodeRecord]]:
         """Episodes by the number of tokens acted from; nothing where it has not been run."""
@@ -166,4 +169,4 @@ class Study:
 
 
 def _recipe(steps: int | None) -> RecipeOptions:
-    return RecipeOptions() if steps is None else RecipeOptions(steps=steps, validate_every=max(1, steps // 8))
+    return RecipeOptions() if steps is None else RecipeOptions(steps=steps, validate_every=max(10, steps // 8))

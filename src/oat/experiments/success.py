@@ -90,7 +90,8 @@ def _paper(success: tuple[float, float] | None) -> str:
     return NONE if success is None else f"{success[0]} ± {success[1]}"
 
 
-def _circumstances(study: Study, rows: Sequence[Row]) -> Iterator[str]:
+def circumstances(study: Study) -> Iterator[str]:
+    """What any number of a study must be read with."""
     scale = study.scale
     yield f"scale {scale.name}, preset {scale.preset}, {study.sim}, state observations, commit {commit()}"
     if scale.minutes is not None:
@@ -98,9 +99,16 @@ def _circumstances(study: Study, rows: Sequence[Row]) -> Iterator[str]:
             f"every method was trained for {scale.minutes:g} minutes on one thread, of which a learned tokenizer took "
             f"{scale.tokenizer_minutes:g}; steps: of the tokenizer + of the policy"
         )
-    missing = [row.label for row in rows if not row.records]
-    if missing:
-        yield f"not run: {', '.join(missing)}"
+
+
+def not_run(absent: Sequence[str]) -> tuple[str, ...]:
+    """The note that says what is missing, if anything is."""
+    return (f"not run: {', '.join(absent)}",) if absent else ()
+
+
+def _circumstances(study: Study, rows: Sequence[Row]) -> Iterator[str]:
+    yield from circumstances(study)
+    yield from not_run([row.label for row in rows if not row.records])
     counts = sorted({(len(row.records) // len(study.tasks), _seeds(row)) for row in rows if row.records})
     for episodes, seeds in counts:
         labels = ", ".join(

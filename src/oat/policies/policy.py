@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Int64
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from oat.checkpoint import config_to_json, staged_checkpoint, write_checkpoint
@@ -57,6 +57,12 @@ class Policy(nn.Module, ChunkPredictor):
     @property
     @abstractmethod
     def action_normalizer(self) -> Normalizer: ...
+
+    def to_model_space(
+        self, actions: Float[Tensor, "batch time action"], state: Float[Tensor, "batch state"] | None = None
+    ) -> Float[Tensor, "batch time dim"]:
+        """Transformed and normalised actions, in which errors are measured."""
+        return self.action_normalizer.normalize(self.space.transform.forward(actions, state))
 
     @property
     def observed(self) -> ContextConfig:

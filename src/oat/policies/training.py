@@ -1,6 +1,6 @@
 """Training a policy on demonstrations, with open-loop measures on held-out episodes as it goes."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,24 @@ def observation_of(windows: Windows, batch: Batch) -> Observation:
     return Observation(batch.observations, tuple(windows.tasks[number] for number in batch.task_ids))
 
 
+def open_loop_errors(
+    policy: Policy, windows: Windows, batches: Iterable[Batch], decoding: Decoding
+) -> Float[Tensor, "chunks windows"]:
+    """Errors in model space of every chunk that `stream` gives; NaN where it did not decode."""
+    blocks = []
+    for batch in batches:
+        noise = Noise.of(batch.windows.tolist(), [0] * len(batch))
+        chunks = policy.stream(observation_of(windows, batch), decoding, noise)
+        blocks.append(torch.stack([_errors(policy, chunk, batch) for chunk in chunks]))
+    return torch.cat(blocks, dim=1)
+
+
+def _errors(policy: Policy, chunk: Chunk, batch: Batch) -> Float[Tensor, " batch"]:
+    actions, valid, state = transform_inputs(batch, policy.space.transform, chunk.actions.device)
+    target, decided = policy.to_model_space(actions, state), policy.to_model_space(chunk.actions, state)
+    return masked_error(decided, target, valid).where(chunk.valid, torch.nan)
+
+
 @dataclass
 class _PolicyTraining:
     """What both kinds of policy need."""
@@ -104,23 +122,8 @@ class _PolicyTraining:
         chosen = self._validation[:count]
         return (self.held_out[chosen[first : first + _BLOCK]] for first in range(0, len(chosen), _BLOCK))
 
-    def _open_loop(
-        self, policy: Policy, to_model_space: Callable[[Tensor, Tensor | None], Tensor], decoding: Decoding
-    ) -> Float[Tensor, "chunks windows"]:
-        """Errors in model space of every chunk that `stream` gives; NaN where it did not decode."""
-        blocks = []
-        for batch in self._blocks(_GENERATED_WINDOWS):
-            noise = Noise.of(batch.windows.tolist(), [0] * len(batch))
-            chunks = policy.stream(observation_of(self.held_out, batch), decoding, noise)
-            blocks.append(torch.stack([self._errors(policy, chunk, batch, to_model_space) for chunk in chunks]))
-        return torch.cat(blocks, dim=1)
-
-    def _errors(
-        self, policy: Policy, chunk: Chunk, batch: Batch, to_model_space: Callable[[Tensor, Tensor | None], Tensor]
-    ) -> Float[Tensor, " batch"]:
-        actions, valid, state = transform_inputs(batch, policy.space.transform, chunk.actions.device)
-        target = to_model_space(actions, state)
-        return masked_error(to_model_space(chunk.actions, state), target, valid).where(chunk.valid, torch.nan)
+    def _open_loop(self, policy: Policy, decoding: Decoding) -> Float[Tensor, "chunks windows"]:
+        return open_loop_errors(policy, self.held_out, self._blocks(_GENERATED_WINDOWS), decoding)
 
 
 @dataclass
@@ -165,7 +168,7 @@ class AutoregressiveTraining(_PolicyTraining):
         return {**measures, **self._generate(module)}
 
     def _generate(self, policy: AutoregressivePolicy) -> dict[str, float]:
-        errors = self._open_loop(policy, policy.tokenizer.to_model_space, TokenDecoding(greedy=True))
+        errors = self._open_loop(policy, TokenDecoding(greedy=True))
         if policy.tokenizer.prefix_decodable:
             return {f"mse_{count}": float(mean) for count, mean in enumerate(errors.mean(1), start=1)}
         undecodable = errors[-1].isnan()
@@ -179,18 +182,15 @@ class DiffusionTraining(_PolicyTraining):
 
     module: DiffusionPolicy
 
-    def to_model_space(self, actions: Tensor, state: Tensor | None) -> Tensor:
-        return self.module.normalizer.normalize(self.module.space.transform.forward(actions, state))
-
     def loss(self, module: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Mapping[str, Tensor]]:
         values, tasks = self._inputs(self.module, batch)
         actions, valid, state = transform_inputs(batch, self.module.space.transform, tasks.device)
-        return module(values, tasks, self.to_model_space(actions, state), valid, generator).mean(), {}
+        return module(values, tasks, self.module.to_model_space(actions, state), valid, generator).mean(), {}
 
     @torch.no_grad()
     def validate(self, module: nn.Module) -> Mapping[str, float]:
         assert isinstance(module, DiffusionPolicy)
-        mse = float(self._open_loop(module, self.to_model_space, module.default_decoding)[-1].mean())
+        mse = float(self._open_loop(module, module.default_decoding)[-1].mean())
         return {"score": mse, "mse": mse}
 
 

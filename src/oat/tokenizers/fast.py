@@ -137,10 +137,20 @@ class FASTTokenizer(ActionTokenizer):
         wanted = torch.arange(values.shape[1]) < per_token[valid][..., None]  # (row, token, place in its expansion)
         coefficients = torch.zeros(len(ids), self.max_tokens)
         coefficients[valid] = values[ids[valid]][wanted].reshape(-1, self.max_tokens).float()
-        frequencies = (
-            coefficients.reshape(len(ids), self.action_horizon, -1).to(self.cosines.device) / self.config.scale
-        )
-        return torch.einsum("ft,bfd->btd", self.cosines[:, :steps], frequencies), valid.to(self.cosines.device)
+        return self.from_coefficients(coefficients, steps), valid.to(self.cosines.device)
+
+    def from_coefficients(
+        self, coefficients: Float[Tensor, "batch numbers"], steps: int
+    ) -> Float[Tensor, "batch steps dim"]:
+        """The first steps, in model space, of what frequencies in the order of `coefficients` stand for."""
+        frequencies = coefficients.reshape(-1, self.action_horizon, self.space.model_dim).to(self.cosines.device)
+        return torch.einsum("ft,bfd->btd", self.cosines[:, :steps], frequencies / self.config.scale)
+
+    def expand(self, tokens: Tokens) -> list[Int64[Tensor, " numbers"]]:
+        """All coefficients that each row's tokens stand for, be they as many as a chunk has or not."""
+        values, counts = self._expansions
+        nothing = values.new_empty(0)
+        return [torch.cat([nothing, *(values[token, : counts[token]] for token in row)]) for row in tokens.tolist()]
 
     def check_lengths(self, lengths: Int64[Tensor, " batch"]) -> None:
         if len(lengths) and not 1 <= int(lengths.min()) <= int(lengths.max()) <= self.max_tokens:
@@ -149,8 +159,7 @@ class FASTTokenizer(ActionTokenizer):
             )
 
     def explain_failure(self, tokens: Tokens) -> None:
-        _, counts = self._expansions
-        first = int(counts[torch.tensor(tokens.tolist()[0])].sum())
+        first = len(self.expand(tokens[:1])[0])
         raise UndecodableTokens(
             f"{len(tokens)} of the sequences do not decode: the first expands to {first} coefficients, but a chunk of "
             f"{self.action_horizon} × {self.space.model_dim} has {self.max_tokens}"

@@ -1,0 +1,199 @@
+"""figure-coarse-to-fine: chunks reconstructed from 1, 2, 4 and 8 tokens, and executed in the simulator (Fig. 2)."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float32
+
+from oat.data.chunks import WindowConfig, Windows
+from oat.data.episodes import STATE, Episodes
+from oat.data.transforms import transform_inputs
+from oat.errors import SimulatorError
+from oat.experiments import paper
+from oat.experiments.held_out import find_tokenizer, held_out_chunks, held_out_episodes
+from oat.experiments.methods import OAT
+from oat.experiments.pictures import new_figure, save_figure
+from oat.experiments.reenactment import Execution, Stage, frame_of_motion, ghosted
+from oat.experiments.study import Evaluation, Study
+from oat.experiments.success import NONE, circumstances, training_steps
+from oat.report.sheet import Sheet
+from oat.sims import load_simulator
+from oat.sims.config import SimulatorName
+from oat.sims.rendering import graphics_library
+from oat.tokenizers import ActionTokenizer
+from oat.tokenizers.evaluation import Chunks, decode_prefixes, distortions, model_errors
+
+NAME = "figure-coarse-to-fine"
+_TRUTH = 0  # in place of a number of tokens: the demonstrated actions
+_COLUMNS = ("K", "MSE", "MSE, executed", "hand off at the end, cm", "median", "largest", "paper's MSE, one chunk")
+_MOST_SHOWN = 4
+_MOMENTS = 5
+_ACTED: tuple[SimulatorName, ...] = ("metaworld", "robomimic")
+"""Simulators with scripted demonstrations, whose states begin with the hand's position."""
+
+
+def evaluations(study: Study) -> list[Evaluation]:
+    return [Evaluation(OAT, until="tokenizer")]
+
+
+@dataclass(frozen=True)
+class Refined:
+    """A held-out chunk, reconstructed from more and more tokens."""
+
+    episode: int
+    task: str
+    start: int
+    actions: dict[int, Float32[np.ndarray, "steps dim"]]
+    """By number of tokens."""
+    errors: dict[int, float]
+    """In model space."""
+    executed: dict[int, Execution]
+    """Nothing where the simulator could not be brought back."""
+
+    def deviation(self, tokens: int) -> float:
+        """How far from where the demonstrated actions lead, at the end, in cm."""
+        return 100 * float(np.linalg.norm(self.executed[tokens].path[-1] - self.executed[_TRUTH].path[-1]))
+
+
+def sheets(study: Study) -> list[Sheet]:
+    tokenizer, title = find_tokenizer(study, OAT), f"{NAME}: reconstructions from K tokens"
+    if tokenizer is None:
+        return [Sheet(title, _COLUMNS, (), (*circumstances(study), "not run: OAT's tokenizer"))]
+    episodes = held_out_episodes(study, tokenizer.fitted_to)
+    refined, remarks = _execute(study, episodes, [_refine(tokenizer, episodes, n) for n in range(len(episodes))])
+    chunks = held_out_chunks(study, tokenizer)
+    overall = distortions(tokenizer, chunks).mean(0).tolist()
+    notes = (
+        *circumstances(study),
+        f"steps: {training_steps(study, Evaluation(OAT))}, of which only the tokenizer's matter here",
+        f"MSE in model space: of {len(chunks)} held-out chunks, and of the one with the most motion in each of "
+        f"{len(refined)} held-out episodes, which were executed",
+        *remarks,
+        _draw(study, refined),
+    )
+    return [Sheet(title, _COLUMNS, tuple(_row(k, overall[k - 1], refined) for k in OAT.prefixes), notes)]
+
+
+def _row(tokens: int, overall: float, refined: Sequence[Refined]) -> tuple[str, ...]:
+    errors = [each.errors[tokens] for each in refined]
+    off = [each.deviation(tokens) for each in refined if each.executed]
+    told = (f"{np.mean(off):.2f}", f"{np.median(off):.2f}", f"{max(off):.2f}") if off else (NONE, NONE, NONE)
+    return (str(tokens), f"{overall:.4f}", f"{np.mean(errors):.4f}", *told, f"{paper.REFINEMENT[tokens]:.3f}")
+
+
+def _refine(tokenizer: ActionTokenizer, episodes: Episodes, number: int) -> Refined:
+    """The chunk of an episode in which the most happens, decoded from every number of tokens."""
+    key = tokenizer.space.transform.state_key
+    window = WindowConfig(tokenizer.action_horizon, 1, () if key is None else (key,))
+    windows = Windows(episodes.select([number]), window)
+    start = _most_motion(episodes.observation(STATE)[episodes.frames(number)], tokenizer.action_horizon)
+    chunk = Chunks(*transform_inputs(windows[np.array([start])], tokenizer.space.transform))
+    decoded = decode_prefixes(tokenizer, chunk.encode(tokenizer), chunk)
+    errors, steps = model_errors(tokenizer, decoded, chunk)[0].tolist(), int(chunk.valid.sum())
+    actions = {k: decoded[0, k - 1, :steps].numpy() for k in OAT.prefixes} | {_TRUTH: chunk.actions[0, :steps].numpy()}
+    return Refined(number, episodes.task(number), start, actions, {k: errors[k - 1] for k in OAT.prefixes}, {})
+
+
+def _most_motion(states: np.ndarray, horizon: int) -> int:
+    """The step after which the hand, whose position the state begins with, gets farthest within a chunk."""
+    last = max(len(states) - horizon, 1)
+    ends = states[np.minimum(np.arange(last) + horizon, len(states) - 1), :3]
+    return int(np.linalg.norm(ends - states[:last, :3], axis=1).argmax())
+
+
+def _execute(study: Study, episodes: Episodes, refined: Sequence[Refined]) -> tuple[list[Refined], list[str]]:
+    """Every chunk in the simulator, where it can be brought back to the demonstration; and what is to be said of it."""
+    if study.sim not in _ACTED:
+        return list(refined), [f"not executed: {study.sim} cannot be brought back to where its demonstrations began"]
+    stage, failures, done = Stage(load_simulator(study.sim), study.data), Counter[str](), list[Refined]()
+    filmed = [] if graphics_library() is None else [each.episode for each in _shown(refined)]
+    for each in refined:
+        try:
+            condition = stage.find_condition(episodes, each.episode)
+        except SimulatorError as error:
+            failures[str(error)] += 1
+            done.append(each)
+            continue
+        before, moments = episodes.actions[episodes.frames(each.episode)[: each.start]], ()
+        if each.episode in filmed:
+            moments = tuple(np.linspace(0, len(each.actions[_TRUTH]), _MOMENTS).astype(int).tolist())
+        executed = {k: stage.execute(each.task, condition, before, a, moments) for k, a in each.actions.items()}
+        done.append(replace(each, executed=executed))
+    count = len(refined) - failures.total()
+    remarks = [f"not executed: {number} of the episodes, {reason}" for reason, number in failures.items()]
+    if count:
+        remarks.append(f"the demonstrated actions led to the recorded observations again in {count} episodes")
+    return done, [*remarks, *(["no pictures: no graphics library"] if not filmed else [])]
+
+
+def _shown(refined: Sequence[Refined]) -> list[Refined]:
+    """The first of every task."""
+    return list({each.task: each for each in reversed(refined)}.values())[::-1][:_MOST_SHOWN]
+
+
+def _draw(study: Study, refined: Sequence[Refined]) -> str:
+    """For every chunk a row of ghosted pictures, where there are any, and a row of curves."""
+    shown = _shown(refined)
+    filmed = any(each.frames for one in shown for each in one.executed.values())
+    rows = 2 if filmed else 1
+    figure = new_figure(13, (4.6 if filmed else 2.2) * len(shown))
+    grid = figure.add_gridspec(rows * len(shown), 5, height_ratios=([2.5, 1.5] if filmed else [1]) * len(shown))
+    for number, each in enumerate(shown):
+        panels = [[figure.add_subplot(grid[rows * number + row, column]) for column in range(5)] for row in range(rows)]
+        if filmed:
+            _draw_ghosts(panels[0], each)
+        _draw_curves(panels[-1], each)
+    return save_figure(study, NAME, figure)
+
+
+def _draw_ghosts(panels: Sequence[Any], refined: Refined) -> None:
+    everything = [frame for each in refined.executed.values() for frame in each.frames]
+    for axes in panels:
+        axes.set_axis_off()
+    if not everything:
+        return
+    background = np.median(np.stack(everything), axis=0).astype(np.uint8)
+    rows, columns = frame_of_motion(everything, background)
+    for axes, (tokens, execution) in zip(panels, refined.executed.items(), strict=True):
+        axes.imshow(ghosted(execution.frames, background)[rows, columns])
+        off = "" if tokens == _TRUTH else f", hand {refined.deviation(tokens):.1f} cm off"
+        axes.set_title(_name(tokens) + off, fontsize=9)
+
+
+def _draw_curves(panels: Sequence[Any], refined: Refined) -> None:
+    truth = refined.actions[_TRUTH]
+    for axes, tokens in zip(panels, OAT.prefixes, strict=False):
+        for dim in range(truth.shape[1]):
+            axes.plot(truth[:, dim], color=f"C{dim % 10}", alpha=0.35)
+            axes.plot(refined.actions[tokens][:, dim], color=f"C{dim % 10}", linestyle="--")
+        axes.set_title(f"{_name(tokens)}, MSE {refined.errors[tokens]:.2g}", fontsize=9)
+        axes.set_xlabel("step", fontsize=8)
+    panels[0].set_ylabel(f"{refined.task}\naction (dashed: decoded)", fontsize=8)
+    _draw_paths(panels[-1], refined)
+
+
+def _draw_paths(axes: Any, refined: Refined) -> None:
+    """The hand's way in the plane of its two longest directions."""
+    if not refined.executed:
+        axes.set_axis_off()
+        return
+    extent = np.ptp(refined.executed[_TRUTH].path, axis=0)
+    first, second = sorted(np.argsort(extent)[1:])
+    for tokens, execution in refined.executed.items():
+        path = 100 * execution.path
+        look = {"color": "black", "linewidth": 2.5} if tokens == _TRUTH else {"color": _SHADES[tokens]}
+        axes.plot(path[:, first], path[:, second], label=_name(tokens), **look)
+    axes.set_title("the hand's path, cm", fontsize=9)
+    axes.set(xlabel="xyz"[first], ylabel="xyz"[second])
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.legend(fontsize=6)
+
+
+_SHADES = {1: "#c6dbef", 2: "#6baed6", 4: "#2171b5", 8: "#08306b"}
+
+
+def _name(tokens: int) -> str:
+    return "demonstrated" if tokens == _TRUTH else f"OAT_{tokens}"

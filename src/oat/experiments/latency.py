@@ -1,0 +1,105 @@
+"""table-latency: tokens per chunk and milliseconds per inference (Table II), for the shapes of all four benchmarks."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from oat.evaluation.statistics import Interval
+from oat.experiments import paper
+from oat.experiments.methods import OAT
+from oat.experiments.pictures import color_of, new_figure, save_figure
+from oat.experiments.study import Study
+from oat.experiments.success import NONE
+from oat.experiments.timings import Timing, Timings, read_timings
+from oat.report.sheet import Sheet
+from oat.sims.config import SimulatorName
+
+NAME = "table-latency"
+_COLUMNS = ("policy", "tokens", "paper", "ms", "95 %", "/ OAT_8", "ONNX ms", "/ OAT_8", "paper ms, A100", "/ OAT_8")
+
+
+def sheets(study: Study) -> list[Sheet]:
+    """One for each shape, of what was measured."""
+    timings = read_timings(study)
+    if timings is None:
+        return [Sheet(f"{NAME}: tokens and milliseconds per chunk", _COLUMNS, (), ("not measured",))]
+    picture = _draw(study, timings)
+    return [_sheet(sim, timings, picture) for sim in timings.shapes]
+
+
+def _sheet(sim: SimulatorName, timings: Timings, picture: str) -> Sheet:
+    title = f"{NAME}: {sim}'s shape, H_a = {OAT.action_horizon}, D_a = {paper.ACTION_DIMS[sim]}"
+    rows, published, cells = timings.shapes[sim].timings, paper.LATENCY[sim], []
+    best, its_best = rows["OAT_8"], published["OAT_8"][1]
+    for label, row in rows.items():
+        (tokens, ms), ours = published[label], median_interval(row.ms)
+        cells.append(
+            (
+                *(label, _count(row.tokens), _count(tokens)),
+                *(f"{ours.estimate:.1f}", f"{ours.low:.1f} … {ours.high:.1f}", _ratio(row.ms, best.ms)),
+                *(f"{np.median(row.onnx_ms):.1f}" if row.onnx_ms else NONE, _ratio(row.onnx_ms, best.onnx_ms)),
+                *(f"{ms:.1f}", f"{ms / its_best:.2f}"),
+            )
+        )
+    return Sheet(title, _COLUMNS, tuple(cells), (*_notes(sim, timings), picture))
+
+
+def _count(tokens: float | None) -> str:
+    return NONE if tokens is None else f"{tokens:.4g}"
+
+
+def _ratio(times: Sequence[float], best: Sequence[float]) -> str:
+    return f"{np.median(times) / np.median(best):.2f}" if times and best else NONE
+
+
+def median_interval(times: Sequence[float]) -> Interval:
+    """The median, between the order statistics that hold it with 95 % probability."""
+    ordered, half = np.sort(times), 0.98 * np.sqrt(len(times))
+    low, high = np.clip((len(times) / 2 - half, len(times) / 2 + half), 0, len(times) - 1).astype(int)
+    return Interval(float(np.median(ordered)), float(ordered[low]), float(ordered[high]))
+
+
+def _notes(sim: SimulatorName, timings: Timings) -> Iterator[str]:
+    shape = timings.shapes[sim]
+    rows = shape.timings
+    yield (
+        f"{timings.preset}-size models with untrained weights, on which milliseconds do not depend; medians of "
+        f"{len(rows['OAT_8'].ms)} chunks each, all methods taking turns on one observation, batch 1, one thread "
+        f"({timings.machine}, torch {timings.torch}), commit {timings.commit}"
+    )
+    yield f"FAST: merges and mean tokens per chunk from {shape.source}; so many, and one to end, are forced here"
+    yield "observations are states; the paper's times include an image encoder"
+    if not rows["OAT_8"].onnx_ms:
+        yield "not run at this scale: the other shapes and ONNX Runtime"
+    yield _decide("fewer tokens are faster", ("OAT_1", "OAT_2", "OAT_4", "OAT_8"), rows)
+    yield from (_decide(f"OAT_8 is faster than {rival}", ("OAT_8", rival), rows) for rival in ("DP", "FAST", "Bin"))
+
+
+def _decide(claim: str, chain: Sequence[str], rows: Mapping[str, Timing]) -> str:
+    """Whether every median is below the next, from their intervals."""
+    pairs = [(median_interval(rows[one].ms), median_interval(rows[other].ms)) for one, other in pairwise(chain)]
+    if all(one.high < other.low for one, other in pairs):
+        return f"claim: {claim}: held"
+    return f"claim: {claim}: {'not held' if any(one.low > other.high for one, other in pairs) else 'undecided'}"
+
+
+def _draw(study: Study, timings: Timings) -> str:
+    """The medians; the paper's beside them, in units of its OAT_8."""
+    figure = new_figure(3.2 * max(len(timings.shapes), 2), 3.6)
+    panels = figure.subplots(1, len(timings.shapes), sharey=True, squeeze=False)[0]
+    for axes, (sim, shape) in zip(panels, timings.shapes.items(), strict=True):
+        rows, published = shape.timings, paper.LATENCY[sim]
+        unit = float(np.median(rows["OAT_8"].ms)) / published["OAT_8"][1]
+        for place, (label, row) in enumerate(rows.items()):
+            ours, theirs = float(np.median(row.ms)), unit * published[label][1]
+            axes.barh(place, ours, color=color_of(label))
+            axes.plot(theirs, place, marker="|", color="black", markersize=14)
+            axes.text(1.15 * max(ours, theirs), place, f"{ours:.3g}", va="center", fontsize=7)
+        axes.set(title=f"{sim}, D_a = {paper.ACTION_DIMS[sim]}", xscale="log", xlabel="ms per chunk")
+        axes.set_yticks(range(len(rows)), list(rows))
+        axes.margins(x=0.3)
+    panels[0].invert_yaxis()
+    title = f"median latency, {timings.preset} size, one thread; |: the paper's (A100), scaled to the same OAT_8"
+    figure.suptitle(title, fontsize=9)
+    return save_figure(study, NAME, figure)

@@ -1,0 +1,196 @@
+"""figure-modelability: what predicts success — error, bits under the policy, or tokens? (paper, sections I, IV-C, V-B)
+
+The paper claims that reconstruction error alone does not, and that chunks which are unlikely need more tokens.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from oat.evaluation.statistics import Interval, spearman
+from oat.evaluation.tables import compare_policies, percent
+from oat.experiments.code_lengths import CodeLengths, measure_code_lengths
+from oat.experiments.held_out import find_policy, read_measures
+from oat.experiments.methods import (
+    BIN,
+    COMPARED,
+    FAST,
+    FLOW,
+    FULL_REGISTERS,
+    LEVEL_SETS,
+    OAT,
+    QUEST,
+    UNORDERED,
+    UNORDERED_FULL_REGISTERS,
+    Method,
+    with_levels,
+)
+from oat.experiments.pictures import color_of, new_figure, save_figure, whiskers
+from oat.experiments.study import Evaluation, Study
+from oat.experiments.success import NONE, Row, circumstances, not_run, read_rows
+from oat.policies import AutoregressivePolicy
+from oat.report.sheet import Sheet
+
+NAME = "figure-modelability"
+_MAIN = (BIN, FAST, QUEST, OAT)
+_ALSO = (UNORDERED, FULL_REGISTERS, UNORDERED_FULL_REGISTERS, FLOW, *(with_levels(levels) for levels in LEVEL_SETS))
+"""Further points, where other tables have run them."""
+
+
+def evaluations(study: Study) -> list[Evaluation]:
+    return study.evaluations(COMPARED)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A method at a number of tokens, with means over its training seeds; NaN where something has not been run."""
+
+    row: Row
+    tokens: float
+    mse: float
+    bits: float
+    """Of a held-out chunk's tokens under the policy: −log2 p."""
+
+    @property
+    def success(self) -> Interval | None:
+        return None if self.row.overall is None else self.row.overall.success
+
+
+def sheets(study: Study) -> list[Sheet]:
+    points = [point for method in _MAIN for point in _points(study, method)]
+    also = (point for method in _ALSO if method != OAT for point in _points(study, method))
+    points += [point for point in also if point.success is not None]
+    policy = find_policy(study, OAT)
+    lengths = measure_code_lengths(study, policy) if isinstance(policy, AutoregressivePolicy) else None
+    told = (*circumstances(study), _draw(study, points, lengths))
+    return [_points_sheet(points, told), _lengths_sheet(lengths, told)]
+
+
+def _points(study: Study, method: Method) -> Iterator[Point]:
+    """One for each number of tokens that the method acts from."""
+    chosen = study.evaluations((method,)) if method in COMPARED else [Evaluation(method)]
+    fitted = [read_measures(study, method.run("tokenizers", each.seed)) for each in chosen]
+    trained = [read_measures(study, method.run("policies", each.seed)) for each in chosen]
+    for row, prefix in zip(read_rows(study, chosen), method.prefixes or (None,), strict=True):
+        measured = np.array([_reconstruction(each, prefix) for each in fitted if each]).reshape(-1, 2)
+        nats = [_nll(each, prefix) for each in trained if each]
+        tokens, mse = measured.mean(0) if len(measured) else (math.nan, math.nan)
+        yield Point(row, float(tokens), float(mse), float(np.mean(nats)) / math.log(2) if nats else math.nan)
+
+
+def _reconstruction(measures: Mapping[str, float], prefix: int | None) -> tuple[float, float]:
+    """Tokens per chunk, and their error in model space."""
+    if "mse" in measures:
+        return measures["tokens"], measures["mse"]
+    errors = {int(name.removeprefix("mse_")): error for name, error in measures.items() if name.startswith("mse_")}
+    tokens = prefix or max(errors)
+    return tokens, errors[tokens]
+
+
+def _nll(measures: Mapping[str, float], prefix: int | None) -> float:
+    """Of a chunk's tokens, or of the first of them."""
+    return measures["nll_chunk"] if prefix is None else sum(measures[f"nll_{n}"] for n in range(1, prefix + 1))
+
+
+_PREDICTORS: dict[str, Callable[[Point], float]] = {
+    "reconstruction MSE": lambda point: point.mse,
+    "bits per chunk under the policy": lambda point: point.bits,
+    "tokens per chunk": lambda point: point.tokens,
+}
+
+
+def _points_sheet(points: Sequence[Point], told: Sequence[str]) -> Sheet:
+    columns = ("policy", "steps", "tokens", "reconstruction MSE", "NLL, bits per chunk", "success %", "95 %")
+    rows = tuple(
+        (
+            *(point.row.label, point.row.steps, *map(_number, (point.tokens, point.mse, point.bits))),
+            *((NONE, NONE) if point.success is None else percent(point.success)),
+        )
+        for point in points
+    )
+    acted = [point for point in points if point.success is not None]
+    notes = [f"success and {name}: {_correlation(acted, value)}" for name, value in _PREDICTORS.items()]
+    absent = [point.row.label for point in points if point.success is None]
+    reading = "MSE and NLL: the checkpoints' own, on held-out chunks; means over training seeds; DP has neither"
+    told = (reading, *notes, _counterexamples(acted), *not_run(absent), *told)
+    return Sheet(f"{NAME}: error, bits, tokens and success", columns, rows, told)
+
+
+def _number(value: float) -> str:
+    return NONE if math.isnan(value) else f"{value:.3g}"
+
+
+def _correlation(points: Sequence[Point], value: Callable[[Point], float]) -> str:
+    """Spearman's, with its n."""
+    pairs = [(value(point), point.success.estimate) for point in points if point.success is not None]
+    if len(pairs) < 3:
+        return f"undecided, n = {len(pairs)}"
+    return str(spearman([one for one, _ in pairs], [other for _, other in pairs]))
+
+
+def _counterexamples(points: Sequence[Point]) -> str:
+    """Whether a method with the smaller error acts worse than one with the larger, by paired tests."""
+    claim, found = "claim: reconstruction error alone does not predict success", list[str]()
+    pairs = [(one, other) for one in points for other in points if one.mse < other.mse]
+    for one, other in pairs:
+        result = compare_policies(one.row.records, other.row.records)
+        if result.p_value < 0.05 / len(pairs) and result.only_second > result.only_first:
+            found.append(f"{one.row.label} has the smaller error and acts worse than {other.row.label}")
+    if found:
+        return f"{claim}: held ({'; '.join(found)}; each at p < 0.05 / {len(pairs)} pairs)"
+    return f"{claim}: undecided (in none of {len(pairs)} pairs the smaller error acts significantly worse)"
+
+
+def _lengths_sheet(lengths: CodeLengths | None, told: Sequence[str]) -> Sheet:
+    title = f"{NAME}: tokens that a chunk needs, and how unlikely it is"
+    columns = ("tokens needed", "chunks", "mean −log2 p", "standard deviation")
+    if lengths is None:
+        return Sheet(title, columns, (), (*not_run(["OAT's policy"]), *told))
+    rows = []
+    for count in np.unique(lengths.tokens).tolist():
+        bits = lengths.bits[lengths.tokens == count]
+        rows.append((str(count), str(len(bits)), f"{bits.mean():.1f}", f"{bits.std():.1f}"))
+    rho = lengths.correlation
+    held = "held" if rho.low > 0 else "not held" if rho.high < 0 else "undecided"
+    notes = (
+        f"ρ = {rho.estimate:+.2f} (95 % {rho.low:+.2f} … {rho.high:+.2f}, resampling episodes; "
+        f"n = {len(lengths.bits)} chunks of {len(set(lengths.episodes.tolist()))} held-out episodes)",
+        f"tokens needed to keep the RMS error within {lengths.limit:.3g} action units, which half of the chunks keep "
+        "with half of the tokens; those that never do count among the last",
+        "p: of all tokens of the chunk, given the observation, under OAT's policy",
+        f"claim: unlikely chunks need more tokens: {held}",
+    )
+    return Sheet(title, columns, tuple(rows), (*notes, *told))
+
+
+def _draw(study: Study, points: Sequence[Point], lengths: CodeLengths | None) -> str:
+    figure = new_figure(15, 4)
+    panels = figure.subplots(1, 4)
+    acted = [point for point in points if point.success is not None]
+    for axes, (name, value) in zip(panels, _PREDICTORS.items(), strict=False):
+        for point in acted:
+            assert point.success is not None
+            x, y = value(point), 100 * point.success.estimate
+            axes.errorbar(
+                x, y, whiskers([point.success]), marker="o", capsize=2, color=color_of(point.row.label), alpha=0.8
+            )
+            axes.annotate(point.row.label, (x, y), xytext=(4, 4), textcoords="offset points", fontsize=7)
+        axes.set(xlabel=name, xscale="log", ylim=(-2, None))
+        axes.margins(x=0.15)
+        axes.set_title(f"success: {_correlation(acted, value)}", fontsize=9)
+    panels[0].set_ylabel("success, %")
+    _draw_lengths(panels[-1], lengths)
+    return save_figure(study, NAME, figure)
+
+
+def _draw_lengths(axes: Any, lengths: CodeLengths | None) -> None:
+    axes.set(title="OAT: not run", xlabel="tokens needed", ylabel="−log2 p of the chunk")
+    if lengths is None:
+        return
+    counts = np.unique(lengths.tokens).tolist()
+    axes.boxplot([lengths.bits[lengths.tokens == count] for count in counts], positions=counts, showfliers=False)
+    rho = lengths.correlation
+    axes.set_title(f"OAT: ρ = {rho.estimate:+.2f} ({rho.low:+.2f} … {rho.high:+.2f})", fontsize=9)

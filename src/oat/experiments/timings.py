@@ -1,0 +1,171 @@
+"""What table-latency measures: milliseconds per chunk of every method, for the shapes of the paper's four benchmarks.
+
+They depend on sizes and not on weights, so the models are untrained. How many tokens FAST takes for a chunk does depend
+on data: on the study's demonstrations for the shape of its own benchmark, else on made-up smooth ones.
+"""
+
+import json
+import platform
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+
+from oat.atomic import staged_file
+from oat.data.chunks import WindowConfig, Windows
+from oat.data.episodes import STATE, Episodes, open_dataset
+from oat.data.normalize import Normalizer, action_statistics
+from oat.experiments import paper
+from oat.experiments.methods import COMPARED, OAT, Method
+from oat.experiments.study import Study
+from oat.experiments.success import commit
+from oat.policies import AutoregressivePolicy, ChunkPredictor, DiffusionPolicy, Policy, TokenDecoding
+from oat.policies.context import ContextConfig
+from oat.policies.training import PRESETS
+from oat.runtime.export import write_graphs
+from oat.runtime.latency import time_calls
+from oat.runtime.loading import load_runtime
+from oat.sims.config import SimulatorName
+from oat.tokenizers import ActionTokenizer
+from oat.tokenizers.evaluation import draw_chunks
+from oat.tokenizers.fitting import fit_analytic, make_tokenizer
+from oat.tokenizers.tokenizer import ActionSpace
+
+_FILE = "latency.json"
+_CHUNKS = 2048  # whose tokens FAST's mean is taken over
+_ONNX = " in ONNX Runtime"
+_CONTEXT = ContextConfig(vectors=(STATE,), vector_dims=(39,), tasks=("any",))
+
+
+@dataclass(frozen=True)
+class Timing:
+    """A method at a number of tokens."""
+
+    tokens: float | None
+    """Per chunk; None where there are none."""
+    ms: tuple[float, ...]
+    onnx_ms: tuple[float, ...]
+    """Nothing where it was not exported."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """All methods in one benchmark's shape."""
+
+    source: str
+    """Of the chunks that FAST was fitted to."""
+    timings: dict[str, Timing]
+
+
+@dataclass(frozen=True)
+class Timings:
+    """What was measured, and how."""
+
+    preset: str
+    commit: str
+    machine: str
+    torch: str
+    shapes: dict[SimulatorName, Shape]
+
+
+def read_timings(study: Study) -> Timings | None:
+    """What was kept."""
+    file = study.folder / _FILE
+    if not file.exists():
+        return None
+    kept = json.loads(file.read_text("utf-8"))
+    shapes = {
+        sim: Shape(shape["source"], {label: Timing(**timing) for label, timing in shape["timings"].items()})
+        for sim, shape in kept.pop("shapes").items()
+    }
+    return Timings(**kept, shapes=shapes)
+
+
+def measure(study: Study) -> None:
+    """Time everything in this process, one shape after the other, and keep it; what was kept is not measured again."""
+    if read_timings(study) is not None:
+        return
+    torch.set_num_threads(1)
+    smoke = study.scale.name == "smoke"
+    sims: Sequence[SimulatorName] = ("metaworld",) if smoke else tuple(paper.ACTION_DIMS)
+    preset = "tiny" if smoke else "paper"
+    shapes = {}
+    for sim in sims:
+        Console(stderr=True).print(f"timing every method in {sim}'s shape", highlight=False)
+        episodes, source = _demonstrations(study, sim)
+        shapes[sim] = Shape(source, _time_all(episodes, preset, study.scale.timings, exported=not smoke))
+    timings = Timings(preset, commit(), platform.machine(), torch.__version__, shapes)
+    with staged_file(study.folder / _FILE) as staging:
+        staging.write_text(json.dumps(asdict(timings), indent=1), "utf-8")
+
+
+def _demonstrations(study: Study, sim: SimulatorName) -> tuple[Episodes, str]:
+    """Episodes in a benchmark's shape, and what they are."""
+    if sim == study.sim and study.data.exists():
+        return open_dataset(study.data), "the study's demonstrations"
+    return smooth_episodes(paper.ACTION_DIMS[sim]), "made-up smooth actions"
+
+
+def smooth_episodes(dim: int, episodes: int = 40, steps: int = 120) -> Episodes:
+    """Sums of a few slow sine waves; the last dimension is a gripper that opens and closes."""
+    random, time, parts = np.random.default_rng(0), np.arange(steps)[:, None], []
+    for _ in range(episodes):
+        waves = random.uniform(0.2, 3, (4, 1, dim)) * time / steps + random.uniform(0, 1, (4, 1, dim))
+        curve = (random.normal(size=(4, 1, dim)) * np.sin(2 * np.pi * waves)).sum(0)
+        curve[:, -1] = np.sign(curve[:, -1])
+        parts.append(curve.astype(np.float32))
+    return Episodes.from_arrays(np.concatenate(parts), [steps] * episodes)
+
+
+def _time_all(episodes: Episodes, preset: str, repeats: int, exported: bool) -> dict[str, Timing]:
+    """Every method on the same observation, taking turns."""
+    torch.manual_seed(0)
+    windows = Windows(episodes, WindowConfig(OAT.action_horizon, 1))
+    tokens: dict[str, float | None] = {}
+    calls: dict[str, Callable[[], object]] = {}
+    for method in COMPARED:
+        policy, usual = untrained(method, windows, preset)
+        runners: dict[str, ChunkPredictor] = {"": policy}
+        if exported and method.tokenizer != "fast":  # whose length is not known beforehand
+            runners[_ONNX] = _export(policy)
+        for prefix in method.prefixes or (None,):
+            label, observation = method.label(prefix), policy.random_observation(1)
+            decoding = policy.default_decoding if prefix is None else TokenDecoding(prefix)
+            tokens[label] = usual if prefix is None else prefix
+            calls |= {
+                label + kind: partial(each.predict_chunk, observation, decoding) for kind, each in runners.items()
+            }
+    times = {name: tuple(each.tolist()) for name, each in time_calls(calls, repeats).items()}
+    return {label: Timing(count, times[label], times.get(label + _ONNX, ())) for label, count in tokens.items()}
+
+
+def untrained(method: Method, windows: Windows, preset: str) -> tuple[Policy, float | None]:
+    """A policy with random weights, and its tokens per chunk."""
+    size, space = PRESETS[preset].model, ActionSpace(windows.config.action_horizon, windows.episodes.action_dim)
+    if method.tokenizer is None:
+        return DiffusionPolicy(_CONTEXT, space, size).eval(), None
+    tokenizer = make_tokenizer(method.tokenizer, space, preset)
+    tokenizer.normalizer = Normalizer.from_statistics(action_statistics(windows, space.transform), "min_max")
+    fit_analytic(tokenizer, windows)
+    tokens = _mean_tokens(tokenizer, windows)
+    policy = AutoregressivePolicy(_CONTEXT, tokenizer, size, None if tokenizer.total else round(tokens))
+    if policy.variable_length:  # with a logit of 0 its end is never among the likely tokens
+        torch.nn.init.zeros_(policy.embedding.weight.data[policy.eos])
+    return policy.eval(), tokens
+
+
+def _mean_tokens(tokenizer: ActionTokenizer, windows: Windows) -> float:
+    if tokenizer.total:
+        return float(tokenizer.max_tokens)
+    return float(draw_chunks(windows, tokenizer, _CHUNKS).encode(tokenizer).lengths.double().mean())
+
+
+def _export(policy: Policy) -> ChunkPredictor:
+    with tempfile.TemporaryDirectory() as folder:
+        write_graphs(policy, Path(folder))
+        return load_runtime(folder, threads=1)

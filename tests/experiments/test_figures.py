@@ -1,0 +1,94 @@
+"""The paper's figures, and its table of latencies, from one small study."""
+
+from pathlib import Path
+
+import pytest
+
+from oat.experiments.config import ExperimentName, ReproduceConfig
+from oat.experiments.reproduce import reproduce
+from oat.report.sheet import Sheet, load_sheets
+
+FIGURES: tuple[ExperimentName, ...] = (
+    "table-latency",
+    "figure-teaser",
+    "figure-coarse-to-fine",
+    "figure-modelability",
+    "figure-fast-failure",
+)
+
+
+def draw(out: Path, name: ExperimentName, **options: bool) -> list[Sheet]:
+    """What the command makes, read back; its picture is there, too."""
+    reproduce(ReproduceConfig((name,), scale="smoke", out=out, jobs=2, **options))
+    folder = out / "smoke" / "metaworld"
+    sheets = load_sheets(folder / "tables" / f"{name}.json")
+    for sheet in sheets:
+        assert any("commit" in note for note in sheet.notes)
+    assert (folder / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    return sheets
+
+
+def cells(sheet: Sheet, column: str) -> dict[str, str]:
+    """A column by the row's first cell."""
+    place = sheet.columns.index(column)
+    return {row[0]: row[place] for row in sheet.rows}
+
+
+def test_latency_is_measured_once_and_kept(smoke_study: Path) -> None:
+    (sheet,) = draw(smoke_study, "table-latency")
+    tokens = cells(sheet, "tokens")
+    assert (tokens["DP"], tokens["Bin"], tokens["QueST"], tokens["OAT_4"]) == ("—", "128", "8", "4")
+    assert 8 < float(tokens["FAST"]) < 128
+    assert cells(sheet, "/ OAT_8")["OAT_8"] == "1.00"
+    assert float(cells(sheet, "ms")["Bin"]) > float(cells(sheet, "ms")["OAT_8"])
+    assert cells(sheet, "paper ms, A100")["Bin"] == "306.6"
+    assert any("the study's demonstrations" in note for note in sheet.notes)
+    assert draw(smoke_study, "table-latency", only_tables=True) == [sheet]
+
+
+def test_teaser_measures_what_tokenizers_promise(smoke_study: Path) -> None:
+    properties, inference, success = draw(smoke_study, "figure-teaser")
+    assert cells(properties, "numbers per token")["Bin"] == "1.0"
+    decoded = cells(properties, "P.2 random sequences that decode, %")
+    assert float(decoded.pop("FAST")) < 10
+    assert set(decoded.values()) == {"100.0"}
+    assert cells(properties, "P.3 tokens after the first that lower the mean error")["QueST"] == "no prefix decodes"
+    assert set(cells(inference, "after 8")) == {"DP", "OAT"}
+    assert (cells(inference, "after 10")["OAT"], len(success.rows)) == ("—", 8)
+
+
+def test_chunks_are_executed_where_they_were_demonstrated(smoke_study: Path) -> None:
+    (sheet,) = draw(smoke_study, "figure-coarse-to-fine")
+    assert list(cells(sheet, "MSE")) == ["1", "2", "4", "8"]
+    assert cells(sheet, "paper's MSE, one chunk")["4"] == "0.038"
+    assert any("led to the recorded observations again in 1 episode" in note for note in sheet.notes)
+    assert all(float(off) > 0 for off in cells(sheet, "hand off at the end, cm").values())
+
+
+def test_modelability_has_a_point_for_every_method_that_acted(smoke_study: Path) -> None:
+    points, lengths = draw(smoke_study, "figure-modelability")
+    assert list(cells(points, "tokens")) == ["Bin", "FAST", "QueST", "OAT_1", "OAT_2", "OAT_4", "OAT_8"]
+    bits = {label: float(value) for label, value in cells(points, "NLL, bits per chunk").items()}
+    assert 0 < bits["OAT_1"] < bits["OAT_2"] < bits["OAT_4"] < bits["OAT_8"] < bits["Bin"]
+    assert sum("n = 7" in note for note in points.notes) == 3
+    assert sum(int(count) for count in cells(lengths, "chunks").values()) == 32
+    assert any("undecided" in note for note in lengths.notes)  # one held-out episode decides nothing
+
+
+def test_fast_fails_where_oat_cannot(smoke_study: Path) -> None:
+    sampled, damaged = draw(smoke_study, "figure-fast-failure")
+    assert len(sampled.rows) == 12
+    undecodable = {(row[0], row[1]): float(row[2]) for row in damaged.rows}
+    assert all(undecodable["OAT", count] == 0 for count in "01248")
+    assert undecodable["FAST", "0"] == 0
+    assert undecodable["FAST", "1"] > 40
+    assert undecodable["FAST", "8"] > undecodable["FAST", "1"]
+    errors = {row[1]: sum(map(float, row[4:])) for row in damaged.rows if row[0] == "FAST"}
+    assert errors["0"] < errors["1"] < errors["8"]
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_what_was_not_run_is_said(name: ExperimentName, tmp_path: Path) -> None:
+    reproduce(ReproduceConfig((name,), scale="smoke", out=tmp_path, only_tables=True))
+    for sheet in load_sheets(tmp_path / "smoke" / "metaworld" / "tables" / f"{name}.json"):
+        assert any(note.startswith(("not run: ", "not measured")) for note in sheet.notes)
