@@ -47,7 +47,9 @@ def _sim_sheets(study: Study) -> list[Sheet]:
 
 
 def _ordering_evaluations(study: Study) -> list[Evaluation]:
-    variants = [Evaluation(method) for method in (FULL_REGISTERS, UNORDERED_FULL_REGISTERS, FLOW)]
+    variants = [Evaluation(method) for method in (FLOW, FULL_REGISTERS, UNORDERED_FULL_REGISTERS)]
+    if study.scale.name == "smoke":
+        variants = variants[:1]
     return [*study.evaluations((QUEST, OAT, UNORDERED)), *variants]
 
 
@@ -81,7 +83,7 @@ def _codebook_sheets(study: Study) -> list[Sheet]:
 
 def _horizons(study: Study) -> tuple[Sequence[int], Sequence[int]]:
     sizes: dict[str, tuple[Sequence[int], Sequence[int]]] = {
-        "smoke": ((8, 16), (1, 2)),
+        "smoke": ((8,), (1, 2)),
         "cpu": ((16, 32, 64), (2, 8)),
         "paper": ((8, 16, 32, 64), (1, 2, 4, 8)),
     }
