@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from oat.experiments import coarse_to_fine, fast_failure, latency, modelability, paper, teaser, timings
+from oat.experiments import coarse_to_fine, fast_failure, latency, modelability, paper, real, teaser, timings
 from oat.experiments.claims import BETTER_THAN_RIVALS, MONOTONE, Claim
 from oat.experiments.config import ExperimentName
 from oat.experiments.methods import (
@@ -18,7 +18,6 @@ from oat.experiments.methods import (
     with_horizons,
     with_levels,
 )
-from oat.experiments.real import make_real_trials, real_evaluations, real_sheets
 from oat.experiments.study import Evaluation, Study
 from oat.experiments.success import Row, read_rows, success_sheet
 from oat.report.sheet import Sheet
@@ -134,7 +133,7 @@ EXPERIMENTS: dict[ExperimentName, Experiment] = {
     "table-ordering": Experiment("OAT against OAT× (Table III)", _ordering_evaluations, _ordering_sheets),
     "table-horizons": Experiment("action and token horizons (Fig. 5)", _horizon_evaluations, _horizon_sheets),
     "table-codebook": Experiment("FSQ levels (Table IV)", _codebook_evaluations, _codebook_sheets),
-    "table-real": Experiment("trials of a robot (Table V)", real_evaluations, real_sheets, make_real_trials),
+    "table-real": Experiment("trials of a robot (Table V)", real.evaluations, real.sheets, real.measure),
     "figure-teaser": Experiment("properties, inference and success (Fig. 1)", teaser.evaluations, teaser.sheets),
     "figure-coarse-to-fine": Experiment(
         "reconstructions and their execution (Fig. 2)", coarse_to_fine.evaluations, coarse_to_fine.sheets

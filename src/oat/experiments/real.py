@@ -4,12 +4,14 @@ Every policy is served over a socket and drives the robot through the client, in
 `oat trials` does with a real one. Only the robot and its judge are simulated, and the table says so.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 from oat.errors import InvalidOption
 from oat.experiments import paper
-from oat.experiments.methods import BIN, DP, FAST, OAT, QUEST, Method
+from oat.experiments.methods import COMPARED, DP, OAT, Method
 from oat.experiments.study import Evaluation, Study
+from oat.experiments.success import circumstances, not_run, training_steps
 from oat.report.sheet import Sheet
 from oat.sims.config import SimulatorName
 from oat.training.origin import command_line
@@ -23,10 +25,9 @@ TRIALS_FOLDER = "trials"
 _REHEARSABLE: tuple[SimulatorName, ...] = ("metaworld", "robomimic", "libero")
 _TASKS = 2  # as in the paper
 _AT_ONCE = Driving(fps=10_000, ahead=0, blend=0, max_age=600, seconds=3600)  # simulated time ends a trial
-_SERVER = "ws://127.0.0.1"
 
 
-def real_evaluations(study: Study) -> list[Evaluation]:
+def evaluations(study: Study) -> list[Evaluation]:
     """The policies that act; at the paper's scale none, because there they need demonstrations of the robot's own."""
     if study.scale.name == "paper":
         return []
@@ -35,23 +36,33 @@ def real_evaluations(study: Study) -> list[Evaluation]:
     return [Evaluation(method, until="policy") for method in _methods(study)]
 
 
-def make_real_trials(study: Study) -> None:
+def measure(study: Study) -> None:
     """Make the trials that are missing."""
     if study.scale.name != "paper":
         make_trials(_rehearsal(study))
 
 
-def real_sheets(study: Study) -> list[Sheet]:
+def sheets(study: Study) -> list[Sheet]:
     if study.scale.name == "paper":
-        return [_instructions()]
+        return [_instructions(study)]
     path = _sheet(study)
     if not path.exists():
-        return [Sheet("table-real: trials of a simulated robot", ("policy",), (), ("not run",))]
-    return trial_sheets(TrialSheet.read(path))
+        absent = not_run([label for label, _, _ in _rows(study)])
+        return [Sheet("table-real: trials of a simulated robot", ("policy",), (), (*circumstances(study), *absent))]
+    table, *remarks = trial_sheets(TrialSheet.read(path))
+    steps = ", ".join(f"{each.method.name} {training_steps(study, each)}" for each in evaluations(study))
+    return [replace(table, notes=(*circumstances(study), f"steps: {steps}", *table.notes)), *remarks]
 
 
 def _methods(study: Study) -> tuple[Method, ...]:
-    return (DP, OAT) if study.scale.name == "smoke" else (DP, BIN, FAST, QUEST, OAT)
+    return (DP, OAT) if study.scale.name == "smoke" else COMPARED
+
+
+def _rows(study: Study) -> list[tuple[str, Method, int | None]]:
+    """By label the methods, and the numbers of tokens that they act from."""
+    return [
+        (method.label(tokens), method, tokens) for method in _methods(study) for tokens in method.prefixes or (None,)
+    ]
 
 
 def _sheet(study: Study) -> Path:
@@ -62,10 +73,8 @@ def _rehearsal(study: Study) -> TrialsConfig:
     return TrialsConfig(
         sheet=_sheet(study),
         methods=tuple(
-            f"{method.label(tokens)}={study.folder / 'policies' / f'{method.slug}-seed0'}"
-            + f",num_tokens={tokens}" * (tokens is not None)
-            for method in _methods(study)
-            for tokens in method.prefixes or (None,)
+            _given(label, str(study.folder / method.run("policies", 0)), tokens)
+            for label, method, tokens in _rows(study)
         ),
         tasks=study.tasks[:_TASKS],
         trials=min(paper.REAL_TRIALS, study.scale.episodes),
@@ -75,17 +84,18 @@ def _rehearsal(study: Study) -> TrialsConfig:
     )
 
 
-def _instructions() -> Sheet:
+def _given(label: str, policy: str, tokens: int | None) -> str:
+    """A method as `oat trials` takes it."""
+    return f"{label}={policy}" + f",num_tokens={tokens}" * (tokens is not None)
+
+
+def _instructions(study: Study) -> Sheet:
     """What the paper found, and the command that repeats it; every policy has a server of its own."""
-    ports = {method: 8000 + place for place, method in enumerate((DP, BIN, FAST, QUEST, OAT))}
-    methods = {
-        method.label(tokens): f"{_SERVER}:{port}" + f",num_tokens={tokens}" * (tokens is not None)
-        for method, port in ports.items()
-        for tokens in method.prefixes or (None,)
-    }
+    rows = _rows(study)
+    servers = {method: f"ws://127.0.0.1:{8000 + place}" for place, method in enumerate(_methods(study))}
     config = TrialsConfig(
         sheet=Path("trials.jsonl"),
-        methods=tuple(f"{label}={server}" for label, server in methods.items()),
+        methods=tuple(_given(label, servers[method], tokens) for label, method, tokens in rows),
         tasks=tuple(paper.REAL),
         trials=paper.REAL_TRIALS,
         robot="my_robot:connect",
@@ -93,7 +103,7 @@ def _instructions() -> Sheet:
     return Sheet(
         "table-real: needs a real robot, and has not been run",
         ("policy", paper_column()),
-        tuple((label, published(label)) for label in methods),
+        tuple((label, published(label)) for label, _, _ in rows),
         (
             "train the policies on the robot's own demonstrations (oat fit, oat train), serve each (oat serve), then "
             f"let an operator judge them, {config.trials} trials each: {command_line('trials', config)}",

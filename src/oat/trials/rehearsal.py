@@ -14,12 +14,13 @@ from oat.sims import load_simulator
 from oat.sims.config import SimulatorName
 from oat.trials.schedule import Trial
 from oat.trials.session import Judgement
+from oat.trials.sheet import SIMULATOR
 
 
 class Rehearsal:
     """A robot and its judge: every block is an initial condition, which all methods meet."""
 
-    name = "simulator"
+    name = SIMULATOR
 
     def __init__(self, simulator: SimulatorName) -> None:
         self._simulator, self._max_steps = load_simulator(simulator), PROTOCOLS[simulator].max_steps

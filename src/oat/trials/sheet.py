@@ -16,7 +16,10 @@ from oat.json_lines import JsonLinesWriter, read_json_lines
 from oat.trials.schedule import Schedule, Trial
 
 Verdict = Literal["success", "failure", "void"]
-"""A void trial did not count, such as when somebody bumped into the table; it is repeated."""
+"""A void trial does not count, such as when somebody bumped into the table; it is repeated."""
+
+SIMULATOR = "simulator"
+"""The judge of simulated robots, whose tables say so."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from oat.evaluation.statistics import PairedComparison, compare_paired, wilson
 from oat.experiments import paper
 from oat.experiments.claims import BETTER_THAN_RIVALS, MONOTONE, decide_claim
 from oat.report.sheet import Sheet
-from oat.trials.sheet import TrialRecord, TrialSheet
+from oat.trials.sheet import SIMULATOR, TrialRecord, TrialSheet
 
 NONE = "—"
 
@@ -76,15 +76,17 @@ def _success(row: _Row, tasks: Sequence[str], several: bool) -> Iterator[str]:
 
 def _robot(sheet: TrialSheet) -> str:
     """What acted, as far as the judges tell."""
-    judges = {record.judge for record in sheet.records}
-    return "a simulated robot" if "simulator" in judges else "a robot"
+    return "a simulated robot" if SIMULATOR in {record.judge for record in sheet.records} else "a robot"
 
 
 def _notes(sheet: TrialSheet, rows: Sequence[_Row]) -> Iterator[str]:
     schedule, driving = sheet.schedule, sheet.schedule.driving
     judges = " and ".join(sorted({record.judge for record in sheet.records}))
     yield f"robot {schedule.robot}, judged blind by the {judges}; order drawn from seed {schedule.seed}"
-    yield f"{driving.fps:g} actions per second, {driving.execute} of each chunk, at most {driving.seconds:g} s"
+    if SIMULATOR in judges:
+        yield "no real robot was moved, and no person judged: this rehearses the protocol"
+    else:
+        yield f"{driving.fps:g} actions per second, {driving.execute} of each chunk, at most {driving.seconds:g} s"
     missing, total, blind = len(sheet.remaining), len(schedule.order()), sheet.judged_when_revealed
     if missing:
         yield f"{missing} of {total} trials are missing"
