@@ -87,6 +87,12 @@ def test_fast_fails_where_oat_cannot(smoke_study: Path) -> None:
     assert errors["0"] < errors["1"] < errors["8"]
 
 
+def test_published_without_models_the_tables_stand(smoke_study: Path, tmp_path: Path) -> None:
+    sheets = draw(smoke_study, "figure-coarse-to-fine")
+    reproduce(ReproduceConfig(("table-sim",), scale="smoke", out=smoke_study, only_tables=True, publish=tmp_path))
+    assert draw(tmp_path, "figure-coarse-to-fine", only_tables=True) == sheets
+
+
 @pytest.mark.parametrize("name", FIGURES)
 def test_what_was_not_run_is_said(name: ExperimentName, tmp_path: Path) -> None:
     reproduce(ReproduceConfig((name,), scale="smoke", out=tmp_path, only_tables=True))

@@ -63,7 +63,14 @@ def test_what_is_published_is_enough_for_the_tables(smoke_study: Path, tmp_path:
     """Without checkpoints, demonstrations and logs."""
     reproduce(ReproduceConfig(("table-codebook",), "smoke", out=smoke_study, publish=tmp_path))
     folder = tmp_path / "smoke" / "metaworld"
-    assert {path.name for path in folder.iterdir()} <= {"done", "records", "tables", "figures"}
+    assert {path.name for path in folder.iterdir()} <= {
+        "done",
+        "records",
+        "tables",
+        "figures",
+        "trials",
+        "latency.json",
+    }
     table = folder / "tables" / "table-codebook.md"
     before = table.read_text("utf-8")
     table.unlink()

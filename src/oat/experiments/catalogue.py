@@ -20,7 +20,7 @@ from oat.experiments.methods import (
 )
 from oat.experiments.study import Evaluation, Study
 from oat.experiments.success import Row, read_rows, success_sheet
-from oat.report.sheet import Sheet
+from oat.report.sheet import Sheet, load_sheets
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,16 @@ def _sheets(study: Study, title: str, evaluations: Sequence[Evaluation], claims:
     return [success_sheet(study, title, read_rows(study, evaluations), paper.AVERAGE.get(study.sim), claims)]
 
 
+def _drawn(name: ExperimentName, draw: Callable[[Study], list[Sheet]]) -> Callable[[Study], list[Sheet]]:
+    """A figure looks at models; where a study is published without them, the tables that came with it stand."""
+
+    def sheets(study: Study) -> list[Sheet]:
+        kept = study.folder / "tables" / f"{name}.json"
+        return load_sheets(kept) if study.published and kept.exists() else draw(study)
+
+    return sheets
+
+
 EXPERIMENTS: dict[ExperimentName, Experiment] = {
     "table-sim": Experiment("simulation benchmarking (Table I)", _sim_evaluations, _sim_sheets),
     "table-latency": Experiment(
@@ -134,14 +144,22 @@ EXPERIMENTS: dict[ExperimentName, Experiment] = {
     "table-horizons": Experiment("action and token horizons (Fig. 5)", _horizon_evaluations, _horizon_sheets),
     "table-codebook": Experiment("FSQ levels (Table IV)", _codebook_evaluations, _codebook_sheets),
     "table-real": Experiment("trials of a robot (Table V)", real.evaluations, real.sheets, real.measure),
-    "figure-teaser": Experiment("properties, inference and success (Fig. 1)", teaser.evaluations, teaser.sheets),
+    "figure-teaser": Experiment(
+        "properties, inference and success (Fig. 1)", teaser.evaluations, _drawn(teaser.NAME, teaser.sheets)
+    ),
     "figure-coarse-to-fine": Experiment(
-        "reconstructions and their execution (Fig. 2)", coarse_to_fine.evaluations, coarse_to_fine.sheets
+        "reconstructions and their execution (Fig. 2)",
+        coarse_to_fine.evaluations,
+        _drawn(coarse_to_fine.NAME, coarse_to_fine.sheets),
     ),
     "figure-modelability": Experiment(
-        "what predicts success (sections IV-C, V-B)", modelability.evaluations, modelability.sheets
+        "what predicts success (sections IV-C, V-B)",
+        modelability.evaluations,
+        _drawn(modelability.NAME, modelability.sheets),
     ),
     "figure-fast-failure": Experiment(
-        "sequences that do not decode (appendix B)", fast_failure.evaluations, fast_failure.sheets
+        "sequences that do not decode (appendix B)",
+        fast_failure.evaluations,
+        _drawn(fast_failure.NAME, fast_failure.sheets),
     ),
 }

@@ -13,6 +13,7 @@ from oat.data.episodes import STATE, Episodes
 from oat.data.transforms import transform_inputs
 from oat.errors import SimulatorError
 from oat.experiments import paper
+from oat.experiments.config import ExperimentName
 from oat.experiments.held_out import find_tokenizer, held_out_chunks, held_out_episodes
 from oat.experiments.methods import OAT
 from oat.experiments.pictures import new_figure, save_figure
@@ -26,7 +27,7 @@ from oat.sims.rendering import graphics_library
 from oat.tokenizers import ActionTokenizer
 from oat.tokenizers.evaluation import Chunks, decode_prefixes, distortions, model_errors
 
-NAME = "figure-coarse-to-fine"
+NAME: ExperimentName = "figure-coarse-to-fine"
 _TRUTH = 0  # in place of a number of tokens: the demonstrated actions
 _COLUMNS = ("K", "MSE", "MSE, executed", "hand off at the end, cm", "median", "largest", "paper's MSE, one chunk")
 _MOST_SHOWN = 4

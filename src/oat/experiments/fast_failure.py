@@ -15,6 +15,7 @@ import torch
 from oat.data.episodes import open_dataset
 from oat.evaluation.statistics import Interval, success_rate
 from oat.evaluation.tables import percent
+from oat.experiments.config import ExperimentName
 from oat.experiments.held_out import (
     episode_numbers,
     find_policy,
@@ -34,7 +35,7 @@ from oat.report.sheet import Sheet
 from oat.tokenizers import FASTTokenizer
 from oat.tokenizers.evaluation import Chunks
 
-NAME = "figure-fast-failure"
+NAME: ExperimentName = "figure-fast-failure"
 TEMPERATURES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
 SUBSTITUTIONS = (0, 1, 2, 4, 8)
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from oat.evaluation.statistics import Interval
 from oat.experiments import paper
+from oat.experiments.config import ExperimentName
 from oat.experiments.methods import OAT
 from oat.experiments.pictures import color_of, new_figure, save_figure
 from oat.experiments.study import Study
@@ -15,7 +16,7 @@ from oat.experiments.timings import Timing, Timings, read_timings
 from oat.report.sheet import Sheet
 from oat.sims.config import SimulatorName
 
-NAME = "table-latency"
+NAME: ExperimentName = "table-latency"
 _COLUMNS = ("policy", "tokens", "paper", "ms", "95 %", "/ OAT_8", "ONNX ms", "/ OAT_8", "paper ms, A100", "/ OAT_8")
 
 

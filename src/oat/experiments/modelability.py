@@ -13,6 +13,7 @@ import numpy as np
 from oat.evaluation.statistics import Interval, spearman
 from oat.evaluation.tables import compare_policies, percent
 from oat.experiments.code_lengths import CodeLengths, measure_code_lengths
+from oat.experiments.config import ExperimentName
 from oat.experiments.held_out import find_policy, read_measures
 from oat.experiments.methods import (
     BIN,
@@ -34,7 +35,7 @@ from oat.experiments.success import NONE, Row, circumstances, not_run, read_rows
 from oat.policies import AutoregressivePolicy
 from oat.report.sheet import Sheet
 
-NAME = "figure-modelability"
+NAME: ExperimentName = "figure-modelability"
 _MAIN = (BIN, FAST, QUEST, OAT)
 _ALSO = (UNORDERED, FULL_REGISTERS, UNORDERED_FULL_REGISTERS, FLOW, *(with_levels(levels) for levels in LEVEL_SETS))
 """Further points, where other tables have run them."""

@@ -9,13 +9,14 @@ from oat.evaluation.evaluate import RECORDS_FILE
 from oat.experiments.pace import PACE_FILE
 from oat.experiments.real import TRIALS_FOLDER
 from oat.experiments.runs import DONE_FOLDER
+from oat.experiments.timings import TIMINGS_FILE
 
 COMPRESSED_RECORDS = f"{RECORDS_FILE}.gz"
-_COPIED = (f"{DONE_FOLDER}/*.json", PACE_FILE, "tables/*", "figures/*", f"{TRIALS_FOLDER}/*.jsonl")
+_COPIED = (f"{DONE_FOLDER}/*.json", PACE_FILE, TIMINGS_FILE, "tables/*", "figures/*", f"{TRIALS_FOLDER}/*.jsonl")
 
 
 def publish(study: Path, target: Path) -> None:
-    """Records compressed, trials, commands, pace, tables and figures; `--out` can be this, with --only-tables."""
+    """Records compressed, trials, commands, times, tables and figures; `--out` can be this, with --only-tables."""
     for pattern in _COPIED:
         for file in sorted(study.glob(pattern)):
             with staged_file(target / file.relative_to(study)) as staging:

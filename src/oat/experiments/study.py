@@ -12,7 +12,7 @@ from oat.evaluation.plan import decoding_name
 from oat.evaluation.records import EpisodeRecord, read_records
 from oat.experiments.methods import Method
 from oat.experiments.pace import Pace
-from oat.experiments.runs import Run, marker
+from oat.experiments.runs import DONE_FOLDER, Run, marker
 from oat.experiments.scales import Scale
 from oat.policies import TokenDecoding
 from oat.sims import load_simulator
@@ -123,8 +123,14 @@ class Study:
         return Run(self.folder, name, config, self._demonstrated() if method.tokenizer is None else (tokenizer,))
 
     def finished(self, name: str) -> bool:
-        """Whether the run by that name is done."""
-        return marker(self.folder, name).exists()
+        """Whether the run by that name is done, and its result is here."""
+        return marker(self.folder, name).exists() and (self.folder / name).exists()
+
+    @property
+    def published(self) -> bool:
+        """Whether only what is worth committing is here, without models."""
+        models = (self.folder / "tokenizers", self.folder / "policies")
+        return (self.folder / DONE_FOLDER).exists() and not any(folder.exists() for folder in models)
 
     def records(self, evaluation: Evaluation) -> dict[int | None, list[EpisodeRecord]]:
         """Episodes by the number of tokens acted from; nothing where it has not been run."""

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from oat.evaluation.tables import percent
 from oat.experiments import paper
+from oat.experiments.config import ExperimentName
 from oat.experiments.held_out import find_policy, find_tokenizer, held_out_batches, held_out_chunks, held_out_windows
 from oat.experiments.methods import BIN, COMPARED, DP, FAST, OAT, QUEST
 from oat.experiments.pictures import COLORS, color_of, new_figure, save_figure, whiskers
@@ -19,7 +20,7 @@ from oat.policies import Policy
 from oat.policies.training import open_loop_errors
 from oat.report.sheet import Sheet
 
-NAME = "figure-teaser"
+NAME: ExperimentName = "figure-teaser"
 _TOKENIZED, _STREAMED = (BIN, FAST, QUEST, OAT), (DP, OAT)
 _SHOWN_STEPS = (1, 2, 4, 8, 10)
 

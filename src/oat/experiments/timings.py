@@ -36,7 +36,7 @@ from oat.tokenizers.evaluation import draw_chunks
 from oat.tokenizers.fitting import fit_analytic, make_tokenizer
 from oat.tokenizers.tokenizer import ActionSpace
 
-_FILE = "latency.json"
+TIMINGS_FILE = "latency.json"
 _CHUNKS = 2048  # whose tokens FAST's mean is taken over
 _ONNX = " in ONNX Runtime"
 _CONTEXT = ContextConfig(vectors=(STATE,), vector_dims=(39,), tasks=("any",))
@@ -75,7 +75,7 @@ class Timings:
 
 def read_timings(study: Study) -> Timings | None:
     """What was kept."""
-    file = study.folder / _FILE
+    file = study.folder / TIMINGS_FILE
     if not file.exists():
         return None
     kept = json.loads(file.read_text("utf-8"))
@@ -100,7 +100,7 @@ def measure(study: Study) -> None:
         episodes, source = _demonstrations(study, sim)
         shapes[sim] = Shape(source, _time_all(episodes, preset, study.scale.timings, exported=not smoke))
     timings = Timings(preset, commit(), platform.machine(), torch.__version__, shapes)
-    with staged_file(study.folder / _FILE) as staging:
+    with staged_file(study.folder / TIMINGS_FILE) as staging:
         staging.write_text(json.dumps(asdict(timings), indent=1), "utf-8")
 
 
