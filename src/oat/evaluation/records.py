@@ -1,9 +1,11 @@
 """What happened in every episode, one JSON line each, appended as it happens."""
 
+import gzip
 import hashlib
 import json
 import os
 import re
+import zlib
 from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -95,17 +97,20 @@ class RecordLog:
 
 
 def read_records(path: Path) -> list[EpisodeRecord]:
-    """The records of a file; only its last line may be unfinished."""
+    """The records of a file, gzipped if its name says so; only its last line may be unfinished."""
     if not path.exists():
         raise InvalidOption(f"{path} does not exist; `oat eval` writes records")
-    return _scan(path)[0]
+    try:
+        return _scan(path)[0]
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise CorruptDataset(f"{path} is damaged: {error}") from error
 
 
 def _scan(path: Path) -> tuple[list[EpisodeRecord], int]:
     """The records, and the bytes that they take; anything after those is a line that a kill cut short."""
     lines: dict[EpisodeKey, int] = {}
     records, size = [], 0
-    with path.open("rb") as file:
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):
                 break
