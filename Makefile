@@ -24,6 +24,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	scripts/install-graphics.sh $(BIN)/python
 	touch $@
 
+$(VENV)/.browser: $(VENV)/.installed
+	command -v chromium > /dev/null || scripts/install-package.sh chromium "tests of the page in a browser"
+	touch $@
+
 demo: setup
 	rm -rf out/demo
 	$(BIN)/oat collect metaworld --tasks drawer-open --episodes 10 --out out/demo/drawer-open \
@@ -37,7 +41,7 @@ lint: setup
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-unit: setup
+unit: setup $(VENV)/.browser
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
 bench: setup

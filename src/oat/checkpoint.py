@@ -34,18 +34,19 @@ Config = TypeVar("Config")
 @contextmanager
 def staged_checkpoint(directory: Path) -> Iterator[Path]:
     """A directory to fill that replaces an earlier checkpoint at once; anything else at that path is left alone."""
-    if directory.exists() and any(directory.iterdir()) and not _is_checkpoint(directory):
+    if directory.exists() and any(directory.iterdir()) and checkpoint_kind(directory) is None:
         raise CheckpointError(f"{directory} exists and is no checkpoint; it is not overwritten")
     with staged_directory(directory) as staging:
         yield staging
 
 
-def _is_checkpoint(directory: Path) -> bool:
-    """Whether it is one of ours: language models have a config.json, too."""
+def checkpoint_kind(directory: Path) -> str | None:
+    """The kind of checkpoint there; None if it is not one of ours: language models have a config.json, too."""
     try:
-        return bool(json.loads((directory / CONFIG_FILE).read_text("utf-8"))["format"] == FORMAT)
+        config = json.loads((directory / CONFIG_FILE).read_text("utf-8"))
+        return str(config["kind"]) if config["format"] == FORMAT else None
     except (OSError, ValueError, KeyError, TypeError):
-        return False
+        return None
 
 
 def write_checkpoint(

@@ -216,6 +216,22 @@ def reproduce(config: tyro.conf.OmitArgPrefixes[ReproduceConfig]) -> None:
     run(config)
 
 
+def report(folder: tyro.conf.Positional[Path], out: Path, data: Path | None = None) -> None:
+    """Write one HTML page that shows what lies below a directory, opens from disk and fetches nothing.
+
+    It holds tables, success against tokens and time, rate and distortion, a slider that refines chunks token by token,
+    codebooks, training curves and a few videos: of data sets, tokenizers, logs, records and tables/*.json.
+
+    Args:
+        folder: The directory, such as what oat reproduce wrote.
+        out: The page to write.
+        data: The demonstrations to hold tokenizers against, if not a data set below the directory.
+    """
+    from oat.report.page import write_report
+
+    write_report(folder, out, data)
+
+
 VERBS: dict[str, Any] = {
     "collect": collect,
     "inspect": inspect,
@@ -224,6 +240,7 @@ VERBS: dict[str, Any] = {
     "train": train,
     "eval": evaluate,
     "compare": compare,
+    "report": report,
     "export": export,
     "bench": bench,
     "serve": serve,

@@ -1,5 +1,6 @@
 """Files of JSON lines that survive a kill: what was appended counts, a last line that was cut short does not."""
 
+import gzip
 import json
 import os
 from collections.abc import Callable
@@ -15,10 +16,11 @@ Parsed = TypeVar("Parsed")
 def read_json_lines(path: Path, parse: Callable[[Any], Parsed], kind: str) -> tuple[list[Parsed], int]:
     """What the lines hold, and the bytes that they take; anything after those is a line that a kill cut short.
 
-    Every line must parse as `kind`, such as "a record of an episode": damage is not passed over.
+    A file whose name ends in .gz is compressed. Every line must parse as `kind`, such as "a record of an episode":
+    damage is not passed over.
     """
     parsed, size = list[Parsed](), 0
-    with path.open("rb") as file:
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):
                 break

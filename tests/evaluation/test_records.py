@@ -1,5 +1,6 @@
 """Records survive a kill, and no episode is counted twice."""
 
+import gzip
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -90,3 +91,19 @@ def test_file_names_are_readable_and_unique() -> None:
     assert key.file_name.startswith("pick_up-oat_-K=8-1-0-")
     assert "/" not in replace(key, task="../up").file_name
     assert len(replace(key, task="long " * 100).file_name.encode()) < 255
+
+
+def test_gzipped_records_read_as_plain_ones(tmp_path: Path) -> None:
+    log = RecordLog(tmp_path / "records.jsonl")
+    for condition in (1, 2):
+        log.append(record(condition))
+    log.close()
+    packed, short = tmp_path / "records.jsonl.gz", tmp_path / "short.jsonl.gz"
+    packed.write_bytes(gzip.compress(log.path.read_bytes()))
+    assert read_records(packed) == [record(1), record(2)]
+    short.write_bytes(packed.read_bytes()[:-20])
+    with pytest.raises(CorruptDataset, match=r"short\.jsonl\.gz is damaged"):
+        read_records(short)
+    short.write_bytes(b"{}\n")
+    with pytest.raises(CorruptDataset, match="damaged"):
+        read_records(short)

@@ -17,9 +17,9 @@ FIGURES: tuple[ExperimentName, ...] = (
 )
 
 
-def draw(out: Path, name: ExperimentName, **options: bool) -> list[Sheet]:
+def draw(out: Path, name: ExperimentName, only_tables: bool = False) -> list[Sheet]:
     """What the command makes, read back; its picture is there, too."""
-    reproduce(ReproduceConfig((name,), scale="smoke", out=out, jobs=2, **options))
+    reproduce(ReproduceConfig((name,), scale="smoke", out=out, jobs=2, only_tables=only_tables))
     folder = out / "smoke" / "metaworld"
     sheets = load_sheets(folder / "tables" / f"{name}.json")
     for sheet in sheets:

@@ -102,9 +102,9 @@ class Windows:
         """The windows with these numbers, 0 … len-1."""
         if windows.size and not (windows.min() >= 0 and windows.max() < len(self)):
             raise InvalidOption(f"windows must be 0…{len(self) - 1}, got {windows.min()}…{windows.max()}")
-        episode = np.searchsorted(self._last, windows, side="right")
+        episode, step = self.locate(windows)
         start, end = self.episodes.starts[episode], self.episodes.ends[episode]
-        frame = end - self._last[episode] + windows
+        frame = start + step
         remaining = end - frame
         observations = {}
         for key in self.config.observations:
@@ -118,6 +118,11 @@ class Windows:
             self.episodes.task_ids[episode],
             windows,
         )
+
+    def locate(self, windows: Int64[np.ndarray, " n"]) -> tuple[Int64[np.ndarray, " n"], Int64[np.ndarray, " n"]]:
+        """For each window the episode that it lies in, and the step of that episode at which it begins."""
+        episode = np.searchsorted(self._last, windows, side="right")
+        return episode, windows - self._last[episode] + self.episodes.lengths[episode]
 
     def _actions(
         self, frame: Int64[np.ndarray, " n"], end: Int64[np.ndarray, " n"]

@@ -1,8 +1,10 @@
 """What happened in every episode, one JSON line each, appended as it happens."""
 
+import gzip
 import hashlib
 import json
 import re
+import zlib
 from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -88,10 +90,13 @@ class RecordLog:
 
 
 def read_records(path: Path) -> list[EpisodeRecord]:
-    """The records of a file; only its last line may be unfinished."""
+    """The records of a file, gzipped if its name says so; only its last line may be unfinished."""
     if not path.exists():
         raise InvalidOption(f"{path} does not exist; `oat eval` writes records")
-    return _scan(path)[0]
+    try:
+        return _scan(path)[0]
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise CorruptDataset(f"{path} is damaged: {error}") from error
 
 
 def _scan(path: Path) -> tuple[list[EpisodeRecord], int]:

@@ -16,6 +16,7 @@ from oat.evaluation.statistics import (
     mean_and_standard_error,
     success_rate,
 )
+from oat.report.sheet import Sheet
 from oat.report.tables import make_table
 
 POOLED = "all tasks"
@@ -140,24 +141,28 @@ def _mean(values: Iterable[float | None]) -> float:
     return float(np.mean(known)) if known else float("nan")
 
 
-def summary_table(summaries: Sequence[Summary]) -> Table:
-    """One row per policy and task; what all share is in the caption."""
+def summary_sheet(summaries: Sequence[Summary]) -> Sheet:
+    """One row per policy and task; what all share is in the notes."""
     scored = any(row.score != row.success.estimate for row in summaries)  # the benchmark has a finer measure
     spread = any(row.over_seeds.seeds > 1 for row in summaries)
-    table = make_table(
-        "closed loop",
+    columns = (
         *("policy", "task", "n", "success", "95 %", *("±",) * spread, *("score",) * scored),
         *("steps", "tokens", "jerk", "ms"),
     )
-    for row in summaries:
-        table.add_row(
+    rows = (
+        (
             *(row.policy, row.task, str(row.episodes), *percent(row.success)),
             *(f"{100 * row.over_seeds.error:.1f}",) * spread,
             *(f"{100 * row.score:.1f}",) * scored,
             *(f"{row.steps:.0f}", f"{row.tokens_per_chunk:.3g}", f"{row.jerk:.2g}", f"{row.inference_ms:.1f}"),
         )
-    table.caption = "\n".join(_remarks(summaries))
-    return table
+        for row in summaries
+    )
+    return Sheet("closed loop", columns, tuple(rows), tuple(_remarks(summaries)))
+
+
+def summary_table(summaries: Sequence[Summary]) -> Table:
+    return summary_sheet(summaries).terminal()
 
 
 def percent(interval: Interval) -> tuple[str, str]:
@@ -193,7 +198,7 @@ def _count(number: int, noun: str) -> str:
 
 def comparison_table(first: Sequence[EpisodeRecord], second: Sequence[EpisodeRecord]) -> Table:
     """The second against the first, on the initial conditions that both met."""
-    one, two = _by_condition(first), _by_condition(second)
+    one, two = by_condition(first), by_condition(second)
     shared = _shared_conditions(first, second)
     columns = ("task", "n", "first", "second", "gain", "95 %", "only 1st : 2nd", "p", "better")
     table = make_table("second against first, success in %", *columns)
@@ -216,20 +221,20 @@ def comparison_table(first: Sequence[EpisodeRecord], second: Sequence[EpisodeRec
 def compare_policies(first: Sequence[EpisodeRecord], second: Sequence[EpisodeRecord]) -> PairedComparison:
     """The second against the first on the initial conditions that both met, tasks counting alike."""
     shared = _shared_conditions(first, second)
-    one, two = _by_condition(first), _by_condition(second)
+    one, two = by_condition(first), by_condition(second)
     return compare_paired([one[each] for each in shared], [two[each] for each in shared], [task for task, _ in shared])
 
 
 def _shared_conditions(first: Sequence[EpisodeRecord], second: Sequence[EpisodeRecord]) -> list[tuple[str, int]]:
     check_run_alike(record.key for record in (*first, *second))
-    others = _by_condition(second)
-    shared = [condition for condition in _by_condition(first) if condition in others]
+    others = by_condition(second)
+    shared = [condition for condition in by_condition(first) if condition in others]
     if not shared:
         raise InvalidOption("the two sides share no initial conditions, so there is nothing to compare")
     return shared
 
 
-def _by_condition(records: Sequence[EpisodeRecord]) -> dict[tuple[str, int], float]:
+def by_condition(records: Sequence[EpisodeRecord]) -> dict[tuple[str, int], float]:
     """The success rate at each initial condition, over repeats and training seeds."""
     groups: dict[tuple[str, int], list[bool]] = defaultdict(list)
     for record in records:

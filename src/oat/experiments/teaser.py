@@ -59,8 +59,10 @@ def _stream(study: Study, policy: Policy) -> Float[Tensor, "steps windows"]:
 
 
 def _properties_sheet(study: Study, properties: Mapping[str, Properties], told: Sequence[str]) -> Sheet:
-    columns = ("tokenizer", "P.1 tokens", "numbers per token", "P.2 random sequences that decode, %", "95 %")
-    columns += ("P.3 tokens after the first that lower the mean error", "chunks whose error falls with all, %", "MSE")
+    columns = (
+        *("tokenizer", "P.1 tokens", "numbers per token", "P.2 random sequences that decode, %", "95 %"),
+        *("P.3 tokens after the first that lower the mean error", "chunks whose error falls with all, %", "MSE"),
+    )
     cells = tuple(
         (
             *(name, f"{each.tokens:.4g}", f"{each.compression:.1f}", *percent(each.decodable)),

@@ -16,7 +16,7 @@ from oat.errors import InvalidOption
 from oat.extras import import_extra
 from oat.report.tables import make_table
 from oat.tokenizers import TOKENIZERS, ActionTokenizer
-from oat.tokenizers.evaluation import Chunks, Evaluation, draw_chunks, evaluate
+from oat.tokenizers.evaluation import Chunks, Evaluation, draw_chunks, evaluate, typical_chunks
 from oat.tokenizers.fitting import fit_analytic, load_tokenizer, split_windows
 
 _CHUNKS = 2048
@@ -124,19 +124,11 @@ def _draw(tokenizer: ActionTokenizer, chunks: Chunks, evaluations: list[Evaluati
     grid = figure.add_gridspec(1 + _SHOWN_CHUNKS, 4)
     _draw_rate_distortion(figure.add_subplot(grid[0, :2]), evaluations)
     _draw_codebook(figure.add_subplot(grid[0, 2:]), evaluations[0])
-    for row, chosen in enumerate(_typical_chunks(chunks), start=1):
+    for row, chosen in enumerate(typical_chunks(chunks, _SHOWN_CHUNKS), start=1):
         axes = [figure.add_subplot(grid[row, column]) for column in range(4)]
         _draw_refinement(axes, tokenizer, chunks, chosen)
     with staged_file(picture) as staging:
         figure.savefig(staging, dpi=120)
-
-
-def _typical_chunks(chunks: Chunks) -> list[int]:
-    """From little motion to much, among chunks without invented steps where there are such."""
-    whole = torch.nonzero(chunks.valid.all(1)).squeeze(-1)
-    whole = whole if len(whole) else torch.arange(len(chunks))
-    order = whole[chunks.actions[whole].var(1).sum(1).argsort()]
-    return [int(order[round(share * (len(order) - 1))]) for share in torch.linspace(0.3, 0.95, _SHOWN_CHUNKS).tolist()]
 
 
 def _draw_rate_distortion(axes: Any, evaluations: list[Evaluation]) -> None:

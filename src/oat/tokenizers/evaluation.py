@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,16 +30,36 @@ class Chunks:
     def __len__(self) -> int:
         return len(self.actions)
 
+    def __getitem__(self, rows: Sequence[int]) -> "Chunks":
+        return Chunks(self.actions[rows], self.valid[rows], None if self.state is None else self.state[rows])
+
     def encode(self, tokenizer: ActionTokenizer) -> Tokens:
         return tokenizer.encode(self.actions, self.valid, self.state)
 
 
-def draw_chunks(windows: Windows, tokenizer: ActionTokenizer, most: int | None = None) -> Chunks:
-    """All windows, or `most` of them in a fixed random order."""
+def draw_windows(windows: Windows, most: int | None = None) -> Int64[np.ndarray, " drawn"]:
+    """The numbers of all windows, or of `most` of them in a fixed random order."""
     numbers = np.arange(len(windows))
-    if most is not None and most < len(windows):
-        numbers = Permutation(len(windows), derive_key(0))(numbers[:most])
+    if most is None or most >= len(windows):
+        return numbers
+    return Permutation(len(windows), derive_key(0))(numbers[:most])
+
+
+def draw_chunks(windows: Windows, tokenizer: ActionTokenizer, most: int | None = None) -> Chunks:
+    """The chunks of all windows, or of `most` of them in a fixed random order."""
+    return chunks_at(windows, draw_windows(windows, most), tokenizer)
+
+
+def chunks_at(windows: Windows, numbers: Int64[np.ndarray, " chosen"], tokenizer: ActionTokenizer) -> Chunks:
     return Chunks(*transform_inputs(windows[numbers], tokenizer.space.transform))
+
+
+def typical_chunks(chunks: Chunks, count: int) -> list[int]:
+    """From little motion to much, among chunks without invented steps where there are such."""
+    whole = torch.nonzero(chunks.valid.all(1)).squeeze(-1)
+    whole = whole if len(whole) else torch.arange(len(chunks))
+    order = whole[chunks.actions[whole].var(1).sum(1).argsort()]
+    return [int(order[round(share * (len(order) - 1))]) for share in torch.linspace(0.3, 0.95, count).tolist()]
 
 
 def prefix_lengths(tokenizer: ActionTokenizer) -> list[int]:

@@ -1,0 +1,82 @@
+"""What the page is made of: everything that was found, read and measured."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.markup import escape
+
+from oat.data.episodes import open_dataset
+from oat.errors import InvalidOption
+from oat.progress import progress_bar
+from oat.report.curves import Curve, training_curves
+from oat.report.findings import Findings, method_of
+from oat.report.reconstructions import Data, Reconstruction, reconstruct
+from oat.report.rollouts import ClosedLoop, Video, choose_videos, closed_loops
+from oat.report.sheet import Sheet, load_sheets
+
+
+@dataclass
+class Material:
+    """Empty lists where nothing was found."""
+
+    datasets: list[Data] = field(default_factory=list)
+    tokenizers: list[Reconstruction] = field(default_factory=list)
+    loops: list[ClosedLoop] = field(default_factory=list)
+    videos: list[Video] = field(default_factory=list)
+    videos_left_out: int = 0
+    sheets: list[Sheet] = field(default_factory=list)
+    curves: list[Curve] = field(default_factory=list)
+
+    def methods(self) -> list[str]:
+        """Everything that figures tell apart by colour."""
+        return [
+            *(each.method for each in self.tokenizers),
+            *(method for loop in self.loops for method in loop.methods.values()),
+            *(method_of(curve.run) for curve in self.curves),
+        ]
+
+    def missing(self) -> list[str]:
+        """What the page has no section for."""
+        parts = {
+            "data sets": self.datasets,
+            "tokenizers": self.tokenizers,
+            "episode records": self.loops,
+            "rollout videos": self.videos,
+            "tables": self.sheets,
+            "training logs": self.curves,
+        }
+        return [name for name, part in parts.items() if not part]
+
+
+def gather(found: Findings, data: Path | None = None) -> Material:
+    """Read and measure what was found; what cannot be read is noted among the problems."""
+    material = Material()
+    _add_datasets(material, found, data)
+    _add_tokenizers(material, found, data)
+    material.loops = closed_loops(found)
+    material.videos, material.videos_left_out = choose_videos(found, material.loops)
+    for path in found.tables:
+        with found.noting_problems():
+            material.sheets += load_sheets(path)
+    material.curves = training_curves(found)
+    if len(material.missing()) == len(Material().missing()):
+        raise InvalidOption(f"nothing below {found.root} could be read: {'; '.join(found.problems)}")
+    return material
+
+
+def _add_datasets(material: Material, found: Findings, data: Path | None) -> None:
+    for path, name in found.names(found.datasets).items():
+        with found.noting_problems():
+            material.datasets.append(Data(name, path, open_dataset(path)))
+    if data is not None:
+        material.datasets.append(Data(data.resolve().name, data, open_dataset(data)))
+
+
+def _add_tokenizers(material: Material, found: Findings, data: Path | None) -> None:
+    candidates = [each for each in material.datasets if data is None or each.path == data]
+    with progress_bar("tokenizers", len(found.tokenizers)) as bar:
+        for path, name in found.names(found.tokenizers).items():
+            with found.noting_problems():
+                material.tokenizers.append(reconstruct(name, path, candidates))
+            bar.advance(1, escape(name))
+    material.tokenizers.sort(key=lambda each: not each.ordered)  # those whose prefixes decode first
