@@ -12,7 +12,8 @@ from oat.trials.schedule import Schedule, Trial
 from oat.trials.session import Judgement
 from oat.trials.sheet import TrialRecord, TrialSheet, Verdict
 
-QUICK = Driving(fps=2000, ahead=0, blend=0, seconds=0.02)
+QUICK = Driving(fps=2000, ahead=0, blend=0, max_age=60)
+MOST_LOOKS = 40
 METHODS: dict[str, int | None] = {"DP": None, "OAT_1": 1, "OAT_8": 8}
 
 
@@ -77,23 +78,25 @@ class HomingPoint(Point):
 
 
 class Referee:
-    """A judge who says yes beyond a line, and whatever was asked of him before."""
+    """Says yes beyond a line, or what was asked of him before; loses interest after a while."""
 
     name = "referee"
 
     def __init__(self, robot: Point, *first: Judgement, stop_at: int | None = None) -> None:
         self.robot, self._said, self._stop_at = robot, list(first), stop_at
         self.prepared: list[Trial] = []
+        self._looks = 0
 
     def prepare(self, trial: Trial) -> bool:
         if len(self.prepared) == self._stop_at:
             return False
         self.prepared.append(trial)
-        self.robot.position = 0.0
+        self.robot.position, self._looks = 0.0, 0
         return True
 
     def finished(self) -> bool:
-        return self.robot.position >= 10
+        self._looks += 1
+        return self.robot.position >= 10 or self._looks > MOST_LOOKS
 
     def verdict(self, trial: Trial) -> Judgement:
         return self._said.pop(0) if self._said else Judgement("success" if self.robot.position >= 10 else "failure")

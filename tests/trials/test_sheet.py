@@ -81,7 +81,7 @@ def test_damage_is_not_passed_over(tmp_path: Path) -> None:
     sheet.append(record(schedule().order()[1]))
     header, line, last = sheet.path.read_text().splitlines()
     other = json.dumps({**json.loads(line), "trial": {"task": "fly", "block": 0, "letter": "A"}})
-    cases = (
+    cases: tuple[tuple[list[str], str], ...] = (
         ([line], "does not begin with a schedule"),
         ([], "does not begin with a schedule"),
         ([header, line[:20], last], "line 2: not a line of a trial sheet"),

@@ -71,16 +71,16 @@ class Operator:
         self._ask(f"Enter starts the robot, {_QUIT} stops here: ")
         if self._keyboard.line().lower() == _QUIT:
             return False
-        self._say(f"running, for at most {schedule.driving.seconds:g} s; Enter stops the robot")
         self._keyboard.forget()
+        self._say(f"running, for at most {schedule.driving.seconds:g} s; Enter stops the robot")
         return True
 
     def finished(self) -> bool:
         return self._keyboard.has_line()
 
     def verdict(self, trial: Trial) -> Judgement:
-        self._say("the robot has stopped")
         self._keyboard.forget()
+        self._say("the robot has stopped")
         while True:
             self._ask("s success, f failure, v void (it is repeated): ")
             verdict = _VERDICTS.get(self._keyboard.line().lower())

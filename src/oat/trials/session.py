@@ -116,6 +116,6 @@ def _loop(schedule: Schedule, trial: Trial) -> LoopConfig:
         ahead=driving.ahead,
         blend=driving.blend,
         max_age=driving.max_age,
-        max_steps=math.ceil(driving.fps * driving.seconds),
+        max_steps=math.ceil(driving.fps * driving.seconds) + 1,  # the clock ends it
         seed=schedule.sampling_seed(trial),
     )
