@@ -72,7 +72,9 @@ def test_a_robot_goes_home_before_every_trial(tmp_path: Path) -> None:
     assert [robot.told[place - 1] for place, told in enumerate(robot.told) if told == "home"][1:] == ["stop", "stop"]
 
 
-@pytest.mark.parametrize("problem", [KeyboardInterrupt(), PolicyServerError("the cable fell out"), ValueError("joint")])
+@pytest.mark.parametrize(
+    "problem", [KeyboardInterrupt(), PolicyServerError("the cable fell out"), ValueError("joint\n3")]
+)
 def test_what_cannot_be_judged_is_void_and_the_robot_stops(tmp_path: Path, problem: BaseException) -> None:
     sheet, robot = new_sheet(tmp_path), Point()
 
@@ -85,7 +87,7 @@ def test_what_cannot_be_judged_is_void_and_the_robot_stops(tmp_path: Path, probl
     assert robot.told == ["stop"]
     (record,) = TrialSheet.read(sheet.path).records
     assert record.verdict == "void"
-    assert record.remark == f"{type(problem).__name__}: {problem}".rstrip(": ")
+    assert record.remark == f"{type(problem).__name__}: {problem}".rstrip(": ").replace("\n", " ")
     assert sheet.remaining == sheet.schedule.order()
 
 

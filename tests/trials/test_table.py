@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from oat.trials.sheet import Revealed, TrialSheet
 from oat.trials.table import trial_sheets
@@ -62,7 +63,7 @@ def test_what_was_not_as_planned_is_said(tmp_path: Path) -> None:
     sheet = new_sheet(tmp_path)
     first, second, third, fourth = schedule().order()[:4]
     sheet.append(record(first))
-    sheet.append(record(second, "void", "bumped | the table"))
+    sheet.append(record(second, "void", r"[/] bumped | the table_ \ ~"))
     sheet.append(Revealed("2026-01-01T00:00:00+00:00"))
     for trial in (second, third, fourth):
         sheet.append(record(trial))
@@ -72,7 +73,11 @@ def test_what_was_not_as_planned_is_said(tmp_path: Path) -> None:
     assert "revealed after 1 of 18 trials; those after it were not blind" in notes
     assert f"void and repeated: {schedule().method(second)} 1" in notes
     assert "OAT_8 acts better than DP: undecided (" in notes  # from the only block that is complete
-    assert remarks.rows == ((schedule().method(second), "push", "1", "void", "bumped | the table"),)
+    assert remarks.rows == ((schedule().method(second), "push", "1", "void", r"[/] bumped | the table_ \ ~"),)
+    console = Console(width=200, record=True)
+    console.print(remarks.terminal())
+    assert r"[/] bumped | the table_ \ ~" in console.export_text()
+    assert r"[/] bumped | the table\_ \textbackslash{} \textasciitilde{} \\" in remarks.latex()
 
 
 def test_nothing_is_claimed_without_a_complete_block(tmp_path: Path) -> None:

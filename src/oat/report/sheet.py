@@ -1,19 +1,20 @@
 """A table as a value: kept as JSON, printed as Markdown, as LaTeX and in the terminal."""
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from rich.markup import escape
 from rich.table import Table
 
 from oat.atomic import staged_file
 from oat.errors import CorruptDataset, InvalidOption
 from oat.report.tables import make_table
 
-_LATEX_SPECIAL = re.compile(r"([&%$#_{}])")
 _LATEX_SIGNS = {
+    **{sign: rf"\{sign}" for sign in "&%$#_{}"},
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
     **{
         "×": r"$\times$",
         "±": r"$\pm$",
@@ -68,10 +69,10 @@ class Sheet:
         )
 
     def terminal(self) -> Table:
-        table = make_table(self.title, *self.columns)
+        table = make_table(escape(self.title), *map(escape, self.columns))
         for row in self.rows:
-            table.add_row(*row)
-        table.caption = "\n".join(self.notes)
+            table.add_row(*map(escape, row))
+        table.caption = escape("\n".join(self.notes))
         return table
 
 
@@ -80,8 +81,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _latex(text: str) -> str:
-    escaped = _LATEX_SPECIAL.sub(r"\\\1", text)
-    return "".join(_LATEX_SIGNS.get(sign, sign) for sign in escaped)
+    return "".join(_LATEX_SIGNS.get(sign, sign) for sign in text)
 
 
 def save_sheets(path: Path, sheets: Sequence[Sheet]) -> None:

@@ -103,7 +103,8 @@ def _run(sheet: TrialSheet, trial: Trial, robot: Robot, judge: Judge, source: Ch
         seconds = time.perf_counter() - begin
         judgement = judge.verdict(trial)
     except BaseException as error:  # it can no longer be judged, and what was begun must not vanish
-        enter(Judgement("void", f"{type(error).__name__}: {error}".rstrip(": ")), time.perf_counter() - begin)
+        reason = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(":")
+        enter(Judgement("void", reason), time.perf_counter() - begin)
         raise
     return enter(judgement, seconds)
 
