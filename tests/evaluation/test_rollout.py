@@ -137,7 +137,10 @@ def test_a_worker_that_dies_is_replaced_and_its_episode_tried_again(tmp_path: Pa
 
 
 def test_an_episode_is_not_blamed_for_its_neighbours(tmp_path: Path) -> None:
-    """All sit in one process, which dies four times; who was not the cause begins again as often as it takes."""
+    """All sit in one process, which dies four times; who was not the cause begins again as often as it takes.
+
+    That includes those that wait for a chunk when it dies, whose environments died with it.
+    """
     records = run(plan(tmp_path, [60, CRASH_ALWAYS, 61, CRASH_ALWAYS + 10, 62]), crew=open_crew(1, 5))
     assert {c for c, r in records.items() if r.crashed} == {CRASH_ALWAYS, CRASH_ALWAYS + 10}
     assert without_times({c: records[c] for c in (60, 61, 62)}) == without_times(run(plan(tmp_path, [60, 61, 62])))

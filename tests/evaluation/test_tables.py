@@ -84,7 +84,7 @@ def test_crashes_are_told_with_their_reason() -> None:
     records[-1] = replace(
         records[-1], crashed=True, error="Traceback\n…\nValueError: the physics exploded\n", jerk=None
     )
-    shown = text(summary_table(summarize(records)))
+    shown = " ".join(text(summary_table(summarize(records))).split())
     assert "oat× K=1, reach: the simulator died in 1 episode (ValueError: the physics exploded)" in shown
 
 

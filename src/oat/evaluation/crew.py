@@ -54,7 +54,7 @@ class Worker(NamedTuple):
 
 
 class Lost:
-    """The process died while it was busy with another worker's message."""
+    """The process died while it was busy with another worker's message; what it held for this one is gone."""
 
 
 class Crew(Generic[AnyLink]):
@@ -91,9 +91,10 @@ class Crew(Generic[AnyLink]):
         except ProcessDied as death:
             link.close()
             del self._links[process]
-            answers.append((owed.popleft(), Crash(str(death))))  # the one that it was busy with
-            answers.extend((worker, Lost()) for worker in owed)
+            busy = owed.popleft()
             owed.clear()
+            answers.append((busy, Crash(str(death))))
+            answers.extend((worker, Lost()) for worker in self.workers if worker.process == process and worker != busy)
         return answers
 
     def close(self) -> None:

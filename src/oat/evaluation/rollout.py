@@ -106,7 +106,8 @@ class Rollout:
         self._engage()
         while self._running:
             if len(self._waiting) < len(self._running):
-                self._waiting += [worker for worker, answer in self._crew.wait() if self._hear(worker, answer)]
+                for worker, answer in self._crew.wait():
+                    self._hear(worker, answer)
             self._engage()
             if self._pace.should_predict(len(self._waiting), len(self._running)):
                 self._think()
@@ -124,27 +125,36 @@ class Rollout:
             key = state.episode.key
             self._crew.send(worker, Reset(key.task, key.condition, state.episode.film))
 
-    def _hear(self, worker: Worker, answer: Answer | Lost) -> bool:
-        """Take a worker's answer; whether it now waits for a chunk."""
+    def _hear(self, worker: Worker, answer: Answer | Lost) -> None:
+        """Take a worker's answer: it now waits for a chunk, or its episode is over, or to be begun again."""
         if isinstance(answer, OatError):
             raise answer
+        if isinstance(answer, Lost):
+            self._lose(worker)
+            return
         if isinstance(answer, Segment) and not answer.ended:
             self._running[worker].advance(answer)
             if answer.seconds:
                 self._pace.saw_segment(answer.seconds)
-            return True
+            self._waiting.append(worker)
+            return
         state = self._running.pop(worker)
         if isinstance(answer, Segment):
             state.advance(answer)
             self._finish(state.record(), answer.video)
-        elif isinstance(answer, Lost):
-            self._planned.appendleft(_Running(state.episode, state.attempt))
         elif state.attempt == 0:
             self._planned.appendleft(_Running(state.episode, attempt=1))
         else:
             self._finish(state.record(answer), None)
         self._begin(worker)
-        return False
+
+    def _lose(self, worker: Worker) -> None:
+        """Begin its episode again, if it has one, even if all that it did was to wait for a chunk."""
+        if worker in self._running:
+            state = self._running.pop(worker)
+            self._waiting = [each for each in self._waiting if each != worker]
+            self._planned.appendleft(_Running(state.episode, state.attempt))
+            self._begin(worker)
 
     def _think(self) -> None:
         """Predict a chunk for every episode that waits, and let the workers go on."""

@@ -80,10 +80,15 @@ def read_timings(study: Study) -> Timings | None:
         return None
     kept = json.loads(file.read_text("utf-8"))
     shapes = {
-        sim: Shape(shape["source"], {label: Timing(**timing) for label, timing in shape["timings"].items()})
+        sim: Shape(shape["source"], {label: _timing(**timing) for label, timing in shape["timings"].items()})
         for sim, shape in kept.pop("shapes").items()
     }
     return Timings(**kept, shapes=shapes)
+
+
+def _timing(tokens: float | None, ms: Sequence[float], onnx_ms: Sequence[float]) -> Timing:
+    """Lists, as JSON has them, become tuples."""
+    return Timing(tokens, tuple(ms), tuple(onnx_ms))
 
 
 def measure(study: Study) -> None:
