@@ -189,7 +189,7 @@ def test_a_worker_shows_the_last_frames(tmp_path: Path) -> None:
 
 
 def test_a_process_that_dies_blames_the_message_it_was_busy_with(tmp_path: Path) -> None:
-    """The worker before it has its answer, those after it are lost; then the process is there again."""
+    """The worker before it has its answer, and is lost like those after it; then the process is there again."""
     chunk = np.zeros((HORIZON, DIM), np.float32)
     with closing(open_crew(1, 3)) as crew:
         for worker, condition in zip(crew.workers, (30, CRASH_ALWAYS, 31), strict=True):
@@ -197,8 +197,8 @@ def test_a_process_that_dies_blames_the_message_it_was_busy_with(tmp_path: Path)
         assert all(isinstance(answer, Segment) for _, answer in _wait_for(crew, 3))
         for worker in crew.workers:
             crew.send(worker, Act(chunk))
-        answers = [answer for _, answer in _wait_for(crew, 3)]
-        assert [type(answer) for answer in answers] == [Segment, Crash, Lost]
+        answers = [answer for _, answer in _wait_for(crew, 4)]
+        assert [type(answer) for answer in answers] == [Segment, Crash, Lost, Lost]
         crew.send(crew.workers[1], Reset(str(tmp_path), 30))
         assert isinstance(crew.wait()[0][1], Segment)
 
