@@ -278,7 +278,7 @@ def test_what_is_generated_can_be_computed_with(kind: str) -> None:
     assert chunk.tokens is not None
     assert chunk.log_probabilities is not None
     tensors = (chunk.actions, chunk.valid, chunk.steps, chunk.tokens.ids, chunk.tokens.lengths, chunk.log_probabilities)
-    torch.autograd.backward(sum((weight * tensor).nan_to_num().sum() for tensor in tensors))
+    torch.autograd.backward([(weight * tensor).nan_to_num().sum() for tensor in tensors])
     assert weight.grad is not None
     assert not any(tensor.is_inference() for tensor in tensors)
 

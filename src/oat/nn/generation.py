@@ -37,7 +37,7 @@ class Generation:
     def step(self, x: Rows) -> Rows:
         """The output of one position more."""
         here, self._length = self._cache[self._length], self._length + 1
-        both, key = here.flatten(2).unbind(), here[:, :, 0].unbind()
+        both, key = here.view(*here.shape[:2], -1).unbind(), here[:, :, 0].unbind()
         keys, values = self._cache[: self._length].permute(3, 1, 2, 4, 0, 5)
         with torch.autocast(self._device, enabled=False):
             for step, *cached in zip(self._steps, both, key, keys.unbind(), values.unbind(), strict=True):
@@ -53,18 +53,14 @@ def _step_of(block: DecoderBlock, context: Context) -> Step:
     dim, head_dim = (width.dim,), (width.head_dim,)
     self_gain, cross_gain, last_gain = block.self_norm.weight, block.cross_norm.weight, block.feed_forward_norm.weight
     query_gain, key_gain = attention.query_norm.weight, attention.key_norm.weight
+    cross_query_gain = reading.query_norm.weight
     query, key_value, out = attention.query.weight.t(), attention.key_value.weight.t(), attention.out.weight.t()
-    cross_query, cross_query_gain, cross_out = (
-        reading.query.weight.t(),
-        reading.query_norm.weight,
-        reading.out.weight.t(),
-    )
+    cross_query, cross_out = reading.query.weight.t(), reading.out.weight.t()
     cross_keys, cross_values = reading.keys_values(context)
     inner, inner_bias = feed_forward.inner.weight.t(), feed_forward.inner.bias
     outer, outer_bias = feed_forward.out.weight.t(), feed_forward.out.bias
-    hidden, active = context.new_empty(2, batch, inner.shape[1])
-    # Contiguous tensors would be given to oneDNN, whose GELU takes three times as long as torch's own for so few rows.
-    hidden_columns, active_columns = hidden.view(2, -1).t(), active.view(2, -1).t()
+    hidden = context.new_empty(batch, inner.shape[1])
+    columns = hidden.view(2, -1).t()  # were it contiguous, GELU would be oneDNN's: thrice as slow for so few rows
     normalize, attend, mm, addmm = torch.layer_norm, F.scaled_dot_product_attention, torch.mm, torch.addmm
 
     def step(x: Tensor, both: Tensor, key: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -72,11 +68,11 @@ def _step_of(block: DecoderBlock, context: Context) -> Step:
         mm(normed, key_value, out=both)
         key.copy_(normalize(key, head_dim, key_gain))
         asked = normalize(mm(normed, query).view(heads), head_dim, query_gain)
-        x = addmm(x, attend(asked, keys, values).view(rows), out)
+        x = addmm(x, attend(asked, keys, values).reshape(rows), out)
         asked = normalize(mm(normalize(x, dim, cross_gain), cross_query).view(heads), head_dim, cross_query_gain)
-        x = addmm(x, attend(asked, cross_keys, cross_values).view(rows), cross_out)
+        x = addmm(x, attend(asked, cross_keys, cross_values).reshape(rows), cross_out)
         addmm(inner_bias, normalize(x, dim, last_gain), inner, out=hidden)
-        F.gelu(hidden_columns, out=active_columns)
+        active = F.gelu(columns).t().view(hidden.shape)
         return addmm(x, active, outer).add_(outer_bias)
 
     return step

@@ -45,7 +45,7 @@ def make_norm(dim: int) -> nn.LayerNorm:
     return nn.LayerNorm(dim, bias=False)
 
 
-def along_outputs(weight: nn.Parameter) -> nn.Parameter:
+def along_outputs(weight: Float[Tensor, "outputs inputs"]) -> nn.Parameter:
     """The same numbers, laid out in memory so that all outputs' weights of one input lie side by side.
 
     Where outputs are not fewer than inputs, this multiplies one row up to twice as fast and many rows no slower. It is
@@ -96,20 +96,6 @@ class Attention(nn.Module):
         keys, values = pair.unbind(2)
         return normalize(self.key_norm, keys).transpose(1, 2), values.transpose(1, 2)
 
-    def attend(
-        self,
-        queries: Float[Tensor, "#batch q dim"],
-        keys_values: KeysValues,
-        mask: Bool[Tensor, "#batch 1 #q k"] | None = None,
-        causal: bool = False,
-    ) -> Float[Tensor, "batch q dim"]:
-        """`mask` is True where a query may look."""
-        keys, values = keys_values
-        q = linear(self.query, queries).view(*queries.shape[:2], self.width.heads, self.width.head_dim)
-        q = normalize(self.query_norm, q).transpose(1, 2).expand(keys.shape[0], -1, -1, -1)
-        mixed = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, is_causal=causal)
-        return linear(self.out, mixed.transpose(1, 2).reshape(keys.shape[0], queries.shape[1], self.width.dim))
-
     def forward(
         self,
         queries: Float[Tensor, "#batch q dim"],
@@ -117,7 +103,12 @@ class Attention(nn.Module):
         mask: Bool[Tensor, "#batch 1 #q k"] | None = None,
         causal: bool = False,
     ) -> Float[Tensor, "batch q dim"]:
-        return self.attend(queries, self.keys_values(memory), mask, causal)
+        """`mask` is True where a query may look."""
+        keys, values = self.keys_values(memory)
+        q = linear(self.query, queries).view(*queries.shape[:2], self.width.heads, self.width.head_dim)
+        q = normalize(self.query_norm, q).transpose(1, 2).expand(keys.shape[0], -1, -1, -1)
+        mixed = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, is_causal=causal)
+        return linear(self.out, mixed.transpose(1, 2).reshape(keys.shape[0], queries.shape[1], self.width.dim))
 
 
 class GatedFeedForward(nn.Module):
