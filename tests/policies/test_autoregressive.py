@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from oat.data.episodes import STATE
 from oat.data.transforms import Relative
@@ -77,18 +78,19 @@ def test_bos_is_never_a_logit_and_only_fast_has_eos(kind: str, monkeypatch: pyte
     assert policy.bos == policy.outputs
     assert policy.eos == policy.tokenizer.vocab_size
     assert policy.embedding.num_embeddings == policy.outputs + 1
-    logits, embed = policy._logits, policy.embedding.forward
+    logits, embed = policy._logits, F.embedding
 
     def recorded(hidden: Tensor) -> Tensor:
         widths.add(logits(hidden).shape[-1])
         return logits(hidden)
 
-    def embedded(ids: Tensor) -> Tensor:
-        given.append(int((ids == policy.bos).sum()))
-        return embed(ids)
+    def embedded(ids: Tensor, weight: Tensor, *options: Any) -> Tensor:
+        if weight is policy.embedding.weight:
+            given.append(int((ids == policy.bos).sum()))
+        return embed(ids, weight, *options)
 
     monkeypatch.setattr(policy, "_logits", recorded)
-    monkeypatch.setattr(policy.embedding, "forward", embedded)
+    monkeypatch.setattr(F, "embedding", embedded)
     _loss(policy, targets_of(policy, 2), observe(2))
     chunk = policy.predict_chunk(observe(2))
     assert widths == {policy.outputs}
@@ -267,6 +269,18 @@ def test_kept_chunks_do_not_change_while_the_stream_goes_on() -> None:
         assert chunk.tokens is not None
         kept.append((chunk.tokens.ids, chunk.tokens.ids.clone(), chunk.actions, chunk.actions.clone()))
     assert all(torch.equal(ids, then) and torch.equal(actions, before) for ids, then, actions, before in kept)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_generated_can_be_computed_with(kind: str) -> None:
+    """Chunks are ordinary tensors, which gradients may refer to."""
+    chunk, weight = autoregressive(kind).predict_chunk(observe(2)), torch.ones((), requires_grad=True)
+    assert chunk.tokens is not None
+    assert chunk.log_probabilities is not None
+    tensors = (chunk.actions, chunk.valid, chunk.steps, chunk.tokens.ids, chunk.tokens.lengths, chunk.log_probabilities)
+    torch.autograd.backward([(weight * tensor).nan_to_num().sum() for tensor in tensors])
+    assert weight.grad is not None
+    assert not any(tensor.is_inference() for tensor in tensors)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,12 +1,18 @@
 """The policies' transformer: step by step it computes what it computes at once, and it never looks ahead."""
 
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
+from oat.nn.generation import Generation
 from oat.nn.transformer import Backbone, Width
+from oat.policies import AutoregressivePolicy, Noise
 from tests.policies.small import autoregressive, observe, targets_of
 
 BATCH, LENGTH, TOKENS, DIM = 3, 9, 5, 32
@@ -26,9 +32,66 @@ def _inputs(seed: int = 0) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 def test_step_by_step_equals_at_once(backbone: Backbone) -> None:
     x, context = _inputs()
-    whole, sequence = backbone(x, context, causal=True), backbone.start(context, LENGTH)
+    whole, sequence = backbone(x, context, causal=True), Generation(backbone, context, LENGTH)
     steps = [sequence.step(x[:, place]) for place in range(LENGTH)]
     torch.testing.assert_close(torch.stack(steps, dim=1), whole, atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_in_double_precision_both_are_the_same_to_many_digits(backbone: Backbone) -> None:
+    x, context = (each.double() for each in _inputs())
+    whole, sequence = backbone.double()(x, context, causal=True), Generation(backbone, context, LENGTH)
+    steps = [sequence.step(x[:, place]) for place in range(LENGTH)]
+    torch.testing.assert_close(torch.stack(steps, dim=1), whole, atol=1e-12, rtol=1e-12)
+
+
+@torch.no_grad()
+def test_autocast_makes_no_step_less_precise(backbone: Backbone) -> None:
+    x, context = _inputs()
+    whole = backbone(x, context, causal=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        sequence = Generation(backbone, context, LENGTH)
+        steps = [sequence.step(x[:, place]) for place in range(LENGTH)]
+        assert not torch.allclose(backbone(x, context, causal=True).float(), whole, atol=1e-3)
+        chunk = autoregressive("oat").predict_chunk(observe(2))
+    torch.testing.assert_close(torch.stack(steps, dim=1), whole, atol=1e-5, rtol=1e-5)
+    assert torch.isfinite(chunk.actions).all()
+
+
+def _scale(policy: AutoregressivePolicy) -> None:
+    for parameter in policy.backbone.parameters():
+        parameter.data.mul_(1.3)
+
+
+def _load(policy: AutoregressivePolicy) -> None:
+    policy.load_state_dict({name: 0.7 * tensor for name, tensor in policy.state_dict().items()})
+
+
+def _exchange(policy: AutoregressivePolicy) -> None:
+    for block in policy.backbone.layers:
+        block.feed_forward.inner.weight = torch.nn.Parameter(-block.feed_forward.inner.weight)
+
+
+def _train(policy: AutoregressivePolicy) -> None:
+    nll, _, _ = policy.train()(*policy.context.read(observe(4)), targets_of(policy, 4))
+    torch.autograd.backward(nll.sum())
+    torch.optim.SGD([each for each in policy.parameters() if each.requires_grad], 1e-2).step()
+
+
+@pytest.mark.parametrize("change", [_scale, _load, _exchange, _train])
+def test_whatever_changes_the_weights_changes_the_next_chunk(change: Callable[[AutoregressivePolicy], None]) -> None:
+    """There is no second copy of them that could be out of date: what is generated is always what forward says."""
+    policy, given = autoregressive("oat"), Noise((1, 2, 3))
+    before = policy.predict_chunk(observe(3), noise=given)
+    change(policy)
+    after = policy.predict_chunk(observe(3), noise=given)
+    assert before.log_probabilities is not None
+    assert after.log_probabilities is not None
+    assert after.tokens is not None
+    assert not torch.allclose(after.log_probabilities, before.log_probabilities, atol=1e-2)
+    with torch.no_grad():
+        nll, _, _ = policy(*policy.context.read(observe(3)), after.tokens)
+    torch.testing.assert_close(after.log_probabilities, -nll, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["oat", "fast"])
@@ -39,7 +102,7 @@ def test_teacher_forced_logits_equal_generated_ones(kind: str) -> None:
     values, tasks = policy.context.read(observe(rows))
     targets, counts = policy.targets(targets_of(policy, rows))
     nll, _, likely = policy(values, tasks, targets_of(policy, rows))
-    sequence = policy.backbone.start(policy.context(values, tasks), targets.shape[1])
+    sequence = Generation(policy.backbone, policy.context(values, tasks), targets.shape[1])
     last = torch.full((rows,), policy.bos)
     for place in range(targets.shape[1]):
         logits = policy._logits(sequence.step(policy.embedding(last) + policy.positions[place]))
@@ -78,23 +141,36 @@ def test_without_the_mask_all_positions_see_each_other(backbone: Backbone) -> No
     assert ((backbone(other, context, causal=False) - whole).abs().amax((0, 2)) > 1e-5).all()
 
 
+class _Products(TorchFunctionMode):
+    """Counts the products with each weight, whether a layer is called or its weight used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = Counter[int]()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (F.linear, torch.mm):
+            self.count[args[1].data_ptr()] += 1
+        return func(*args, **(kwargs or {}))
+
+
 @torch.no_grad()
 def test_the_context_is_projected_once_for_each_chunk() -> None:
-    policy, calls = autoregressive("oat"), Counter[str]()
-    for block in policy.backbone.layers:
-        block.cross_attention.key_value.register_forward_hook(lambda *_: calls.update(["cross"]))
-        block.self_attention.key_value.register_forward_hook(lambda *_: calls.update(["self"]))
-    for chunks in (1, 2, 3):
-        policy.predict_chunk(observe(2))
-        assert calls["cross"] == chunks * policy.config.layers
-        assert calls["self"] == chunks * policy.config.layers * policy.longest
+    policy = autoregressive("oat")
+    with _Products() as products:
+        for chunks in (1, 2, 3):
+            policy.predict_chunk(observe(2))
+            for block in policy.backbone.layers:
+                cross, own = (each.key_value.weight for each in (block.cross_attention, block.self_attention))
+                assert products.count[cross.data_ptr()] == chunks
+                assert products.count[own.data_ptr()] == chunks * policy.longest
 
 
 @torch.no_grad()
 def test_the_cache_is_allocated_once(backbone: Backbone) -> None:
     _, context = _inputs()
-    sequence = backbone.start(context, LENGTH)
-    places = [past._memory.data_ptr() for past in sequence.pasts]
+    sequence = Generation(backbone, context, LENGTH)
+    place = sequence._cache.data_ptr()
     for _ in range(LENGTH):
         sequence.step(torch.zeros(BATCH, DIM))
-    assert [past._memory.data_ptr() for past in sequence.pasts] == places
+    assert sequence._cache.data_ptr() == place

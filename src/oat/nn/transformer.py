@@ -45,25 +45,34 @@ def make_norm(dim: int) -> nn.LayerNorm:
     return nn.LayerNorm(dim, bias=False)
 
 
+def along_outputs(weight: Float[Tensor, "outputs inputs"]) -> nn.Parameter:
+    """The same numbers, laid out in memory so that all outputs' weights of one input lie side by side.
+
+    Where outputs are not fewer than inputs, this multiplies one row up to twice as fast and many rows no slower. It is
+    only a matter of strides, which loading, copying, converting, gradients and optimizers keep.
+    """
+    return nn.Parameter(weight.detach().t().contiguous().t())
+
+
+def make_linear(inputs: int, outputs: int, bias: bool = False) -> nn.Linear:
+    """A linear layer with its weights in the faster of both layouts."""
+    layer = nn.Linear(inputs, outputs, bias)
+    if outputs >= inputs:
+        layer.weight = along_outputs(layer.weight)
+    return layer
+
+
+def linear(layer: nn.Linear, x: Float[Tensor, "*n inputs"]) -> Float[Tensor, "*n outputs"]:
+    """What the layer does, without calling it: for a few rows a module's call takes as long as the product."""
+    return F.linear(x, layer.weight, layer.bias)
+
+
+def normalize(norm: nn.LayerNorm, x: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n dim"]:
+    """Likewise for a norm of `make_norm`."""
+    return torch.layer_norm(x, norm.normalized_shape, norm.weight)
+
+
 KeysValues = tuple[Float[Tensor, "batch heads k head_dim"], Float[Tensor, "batch heads k head_dim"]]
-
-
-class KeyValueCache:
-    """Keys and values of the positions so far, in memory that is allocated once for all of them."""
-
-    def __init__(self, batch: int, length: int, width: Width, like: Tensor) -> None:
-        shape = (2, batch, width.heads, length, width.head_dim)
-        self._memory = torch.empty(shape, dtype=like.dtype, device=like.device)
-        self.length = 0
-
-    def append(
-        self, key: Float[Tensor, "batch heads head_dim"], value: Float[Tensor, "batch heads head_dim"]
-    ) -> tuple[Float[Tensor, "batch heads all head_dim"], Float[Tensor, "batch heads all head_dim"]]:
-        """Add a position; gives all so far."""
-        keys, values = self._memory
-        keys[:, :, self.length], values[:, :, self.length] = key, value
-        self.length += 1
-        return keys[:, :, : self.length], values[:, :, : self.length]
 
 
 class Attention(nn.Module):
@@ -75,31 +84,17 @@ class Attention(nn.Module):
     def __init__(self, width: Width) -> None:
         super().__init__()
         self.width = width
-        self.query = nn.Linear(width.dim, width.dim, bias=False)
-        self.key_value = nn.Linear(width.dim, 2 * width.dim, bias=False)
-        self.out = nn.Linear(width.dim, width.dim, bias=False)
+        self.query = make_linear(width.dim, width.dim)
+        self.key_value = make_linear(width.dim, 2 * width.dim)
+        self.out = make_linear(width.dim, width.dim)
         self.query_norm, self.key_norm = make_norm(width.head_dim), make_norm(width.head_dim)
 
     def keys_values(self, memory: Float[Tensor, "batch k dim"]) -> KeysValues:
         """What queries are compared with and what they receive."""
         batch, length, _ = memory.shape
-        pair = self.key_value(memory).view(batch, length, 2, self.width.heads, self.width.head_dim)
-        keys, values = pair.permute(2, 0, 3, 1, 4)
-        return self.key_norm(keys), values
-
-    def attend(
-        self,
-        queries: Float[Tensor, "#batch q dim"],
-        keys_values: KeysValues,
-        mask: Bool[Tensor, "#batch 1 #q k"] | None = None,
-        causal: bool = False,
-    ) -> Float[Tensor, "batch q dim"]:
-        """`mask` is True where a query may look."""
-        keys, values = keys_values
-        q = self.query(queries).view(*queries.shape[:2], self.width.heads, self.width.head_dim)
-        q = self.query_norm(q.transpose(1, 2)).expand(keys.shape[0], -1, -1, -1)
-        mixed = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, is_causal=causal)
-        return self.out(mixed.transpose(1, 2).reshape(keys.shape[0], queries.shape[1], self.width.dim))
+        pair = linear(self.key_value, memory).view(batch, length, 2, self.width.heads, self.width.head_dim)
+        keys, values = pair.unbind(2)
+        return normalize(self.key_norm, keys).transpose(1, 2), values.transpose(1, 2)
 
     def forward(
         self,
@@ -108,18 +103,12 @@ class Attention(nn.Module):
         mask: Bool[Tensor, "#batch 1 #q k"] | None = None,
         causal: bool = False,
     ) -> Float[Tensor, "batch q dim"]:
-        return self.attend(queries, self.keys_values(memory), mask, causal)
-
-    def attend_once(self, query: Float[Tensor, "batch dim"], keys_values: KeysValues) -> Float[Tensor, "batch dim"]:
-        """`attend` for one query a row, which has no time axis to move about."""
-        one = self.query(query).view(len(query), self.width.heads, 1, self.width.head_dim)
-        mixed = F.scaled_dot_product_attention(self.query_norm(one), *keys_values)
-        return self.out(mixed.reshape(len(query), self.width.dim))
-
-    def step(self, x: Float[Tensor, "batch dim"], past: KeyValueCache) -> Float[Tensor, "batch dim"]:
-        """Self-attention of one position more of a causal sequence, whose earlier ones are in `past`."""
-        key, value = self.key_value(x).view(len(x), 2, self.width.heads, self.width.head_dim).unbind(1)
-        return self.attend_once(x, past.append(self.key_norm(key), value))
+        """`mask` is True where a query may look."""
+        keys, values = self.keys_values(memory)
+        q = linear(self.query, queries).view(*queries.shape[:2], self.width.heads, self.width.head_dim)
+        q = normalize(self.query_norm, q).transpose(1, 2).expand(keys.shape[0], -1, -1, -1)
+        mixed = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, is_causal=causal)
+        return linear(self.out, mixed.transpose(1, 2).reshape(keys.shape[0], queries.shape[1], self.width.dim))
 
 
 class GatedFeedForward(nn.Module):
@@ -128,12 +117,12 @@ class GatedFeedForward(nn.Module):
     def __init__(self, width: Width) -> None:
         super().__init__()
         hidden = 8 * math.ceil(width.dim * 8 / 3 / 8)
-        self.gate_and_value = nn.Linear(width.dim, 2 * hidden, bias=False)
-        self.out = nn.Linear(hidden, width.dim, bias=False)
+        self.gate_and_value = make_linear(width.dim, 2 * hidden)
+        self.out = make_linear(hidden, width.dim)
 
     def forward(self, x: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n dim"]:
-        gate, value = self.gate_and_value(x).chunk(2, dim=-1)
-        return self.out(F.silu(gate) * value)
+        gate, value = linear(self.gate_and_value, x).chunk(2, dim=-1)
+        return linear(self.out, F.silu(gate) * value)
 
 
 class FeedForward(nn.Module):
@@ -141,11 +130,11 @@ class FeedForward(nn.Module):
 
     def __init__(self, width: Width) -> None:
         super().__init__()
-        self.inner = nn.Linear(width.dim, 4 * width.dim)
-        self.out = nn.Linear(4 * width.dim, width.dim)
+        self.inner = make_linear(width.dim, 4 * width.dim, bias=True)
+        self.out = make_linear(4 * width.dim, width.dim, bias=True)
 
     def forward(self, x: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n dim"]:
-        return self.out(F.gelu(self.inner(x)))
+        return linear(self.out, F.gelu(linear(self.inner, x)))
 
 
 class EncoderBlock(nn.Module):
@@ -162,14 +151,14 @@ class EncoderBlock(nn.Module):
         mask: Bool[Tensor, "#batch 1 time time"] | None = None,
         last: int | None = None,
     ) -> Float[Tensor, "batch out dim"]:
-        normed = self.attention_norm(x)
+        normed = normalize(self.attention_norm, x)
         if last is not None:
             x, queries = x[:, -last:], normed[:, -last:]
             mask = None if mask is None else mask[:, :, -last:]
         else:
             queries = normed
         x = x + self.attention(queries, normed, mask)
-        return x + self.feed_forward(self.feed_forward_norm(x))
+        return x + self.feed_forward(normalize(self.feed_forward_norm, x))
 
 
 class DecoderBlock(nn.Module):
@@ -190,18 +179,10 @@ class DecoderBlock(nn.Module):
         memory: Float[Tensor, "batch tokens dim"],
         causal: bool = False,
     ) -> Float[Tensor, "batch time dim"]:
-        normed = self.self_norm(x)
+        normed = normalize(self.self_norm, x)
         x = x + self.self_attention(normed, normed, causal=causal)
-        x = x + self.cross_attention(self.cross_norm(x), memory)
-        return x + self.feed_forward(self.feed_forward_norm(x))
-
-    def step(
-        self, x: Float[Tensor, "batch dim"], memory: KeysValues, past: KeyValueCache
-    ) -> Float[Tensor, "batch dim"]:
-        """One position more of a causal sequence, whose earlier ones are in `past`."""
-        x = x + self.self_attention.step(self.self_norm(x), past)
-        x = x + self.cross_attention.attend_once(self.cross_norm(x), memory)
-        return x + self.feed_forward(self.feed_forward_norm(x))
+        x = x + self.cross_attention(normalize(self.cross_norm, x), memory)
+        return x + self.feed_forward(normalize(self.feed_forward_norm, x))
 
 
 class Backbone(nn.Module):
@@ -223,23 +204,3 @@ class Backbone(nn.Module):
         for block in self.blocks:
             x = block(x, context, causal)
         return self.norm(x)
-
-    def start(self, context: Float[Tensor, "batch tokens dim"], length: int) -> "Generation":
-        """Begin a causal sequence of at most `length` positions; the context is projected once."""
-        memories = [block.cross_attention.keys_values(context) for block in self.layers]
-        pasts = [KeyValueCache(len(context), length, self.width, context) for _ in self.layers]
-        return Generation(self, memories, pasts)
-
-
-@dataclass(frozen=True)
-class Generation:
-    """A causal sequence in the making."""
-
-    backbone: Backbone
-    memories: list[KeysValues]
-    pasts: list[KeyValueCache]
-
-    def step(self, x: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch dim"]:
-        for block, memory, past in zip(self.backbone.layers, self.memories, self.pasts, strict=True):
-            x = block.step(x, memory, past)
-        return self.backbone.norm(x)

@@ -11,6 +11,8 @@ from torch.nn import functional as F
 
 from oat.data.normalize import Normalizer
 from oat.errors import InvalidOption
+from oat.nn.generation import Generation
+from oat.nn.transformer import along_outputs
 from oat.policies.context import ContextConfig, Values
 from oat.policies.deadline import Pace
 from oat.policies.decoding import Decoding, Noise, TokenDecoding, TokenLimits, choose, gumbel
@@ -45,6 +47,7 @@ class AutoregressivePolicy(Policy):
         self.outputs = tokenizer.vocab_size + self.variable_length
         self.embedding = nn.Embedding(self.outputs + 1, self.config.width.dim)
         nn.init.normal_(self.embedding.weight, std=0.02)
+        self.embedding.weight = along_outputs(self.embedding.weight)
         self.positions = nn.Parameter(torch.randn(self.length, self.config.width.dim) * 0.02)
 
     @property
@@ -117,34 +120,38 @@ class AutoregressivePolicy(Policy):
         self, values: Values, tasks: Int64[Tensor, " batch"], decoding: Any, noise: Noise | None, pace: Pace
     ) -> Iterator[Chunk]:
         state, length = self.current_state(values), decoding.num_tokens or self.length
-        for ids, log_probabilities in self.generate_tokens(values, tasks, decoding, noise):
+        ids, log_probabilities = list[Tensor](), list[Tensor]()
+        for last, log_probability in self.generate_tokens(values, tasks, decoding, noise):
+            ids.append(last)
+            log_probabilities.append(log_probability)
             wanted = pace.wants_chunk() and self.anytime
-            if wanted or ids.shape[1] == length or self._finished(ids):
-                yield self._chunk(ids, log_probabilities, state, decoding.num_actions)
+            finished = len(ids) == length or self._all_ended(ids)
+            if wanted or finished:
+                yield self._chunk(torch.stack(ids, 1), torch.stack(log_probabilities, 1), state, decoding.num_actions)
+            if finished:
+                return
 
-    def _finished(self, ids: Int64[Tensor, "batch tokens"]) -> bool:
-        return self.variable_length and bool((ids == self.eos).any(1).all())
+    def _all_ended(self, ids: list[Tensor]) -> bool:
+        return self.variable_length and bool((torch.stack(ids) == self.eos).any(0).all())
 
     def generate_tokens(
         self, values: Values, tasks: Int64[Tensor, " batch"], decoding: TokenDecoding, noise: Noise | None
-    ) -> Iterator[tuple[Int64[Tensor, "batch tokens"], Float[Tensor, "batch tokens"]]]:
-        """All ids so far and their log-probabilities, after every token."""
+    ) -> Iterator[tuple[Int64[Tensor, " batch"], Float[Tensor, " batch"]]]:
+        """The next id of every row and its log-probability, again and again."""
         context, length = self.context(values, tasks), decoding.num_tokens or self.length
-        sequence = self.backbone.start(context, length)
         random = None
         if noise is not None and not decoding.greedy:
             random = gumbel(noise.uniform(length, self.outputs)).to(context.device)
-        ids = torch.empty(len(context), length, dtype=torch.int64, device=context.device)
-        chosen = torch.empty(len(context), length, device=context.device)
         last = torch.full((len(context),), self.bos, device=context.device)
+        with torch.inference_mode():
+            sequence = Generation(self.backbone, context, length)
         for place in range(length):
-            logits = self._logits(sequence.step(self.embedding(last) + self.positions[place]))
-            last = choose(logits, decoding, None if random is None else random[:, place])
-            ids[:, place] = last
-            chosen[:, place] = logits.log_softmax(-1).gather(1, last[:, None])[:, 0]
-            yield ids[:, : place + 1], chosen[:, : place + 1]
-            if self._finished(ids[:, : place + 1]):
-                return
+            with torch.inference_mode():
+                embedded = F.embedding(last, self.embedding.weight) + self.positions[place]
+                logits = self._logits(sequence.step(embedded))
+                last = choose(logits, decoding, None if random is None else random[:, place])
+                log_probability = logits.log_softmax(-1).gather(1, last[:, None])[:, 0]
+            yield last, log_probability
 
     def _chunk(
         self,
@@ -155,9 +162,9 @@ class AutoregressivePolicy(Policy):
     ) -> Chunk:
         lengths = torch.full((len(ids),), ids.shape[1], device=ids.device)
         if not self.variable_length:
-            tokens = Tokens(ids.clone(), lengths)
+            tokens = Tokens(ids, lengths)
             actions, valid = self.tokenizer.try_decode(tokens, num_actions, state)
-            return Chunk(actions, valid, lengths, tokens, log_probabilities.clone())
+            return Chunk(actions, valid, lengths, tokens, log_probabilities)
         ended = ids == self.eos
         finished = ended.any(1)
         lengths = torch.where(finished, ended.int().argmax(1), lengths)

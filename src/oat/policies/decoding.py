@@ -107,8 +107,6 @@ def choose(
     """One token for every row."""
     if decoding.greedy or noise is None:
         return logits.argmax(-1)
-    logits = logits / decoding.temperature
-    if decoding.top_k is not None and decoding.top_k < logits.shape[-1]:
-        smallest = logits.topk(decoding.top_k).values[:, -1:]
-        logits = logits.masked_fill(logits < smallest, -torch.inf)
-    return (logits + noise).argmax(-1)
+    likely, ids = logits.topk(min(decoding.top_k or logits.shape[-1], logits.shape[-1]))
+    drawn = (likely / decoding.temperature + noise.gather(1, ids)).argmax(-1, keepdim=True)
+    return ids.gather(1, drawn)[:, 0]

@@ -233,10 +233,12 @@ class ActionTokenizer(nn.Module, ABC):
         steps = self.action_horizon if steps is None else steps
         if not 1 <= steps <= self.action_horizon:
             raise InvalidOption(f"steps must be in 1…{self.action_horizon}, got {steps}")
-        model_space, valid = self.decode_normalized(checked, steps, self._check_noise(noise, len(checked)))
+        noise = self._check_noise(noise, len(checked))
+        with torch.inference_mode():
+            model_space, valid = self.decode_normalized(checked, steps, noise)
         bounded = model_space.clamp(self.normalizer.low, self.normalizer.high)
         actions = self.space.transform.inverse(self.normalizer.denormalize(bounded), self._as_tensor(state))
-        return actions.where(valid[:, None, None], torch.nan), valid
+        return actions.where(valid[:, None, None], torch.nan), valid.clone()
 
     def _check_noise(self, noise: Array | None, batch: int) -> Tensor | None:
         if noise is None:
