@@ -68,7 +68,17 @@ def test_seeds_of_a_method_share_colour_and_legend(tmp_path: Path) -> None:
     assert bits.data[2]["x"] == pytest.approx([found[2].evaluation.bits * k / 8 for k in range(1, 9)])
 
 
-def test_a_logarithmic_axis_survives_zeros() -> None:
+def test_a_logarithmic_axis_survives_zeros_and_many_powers() -> None:
     assert log_axis("t", [0.0])["range"] == [-0.05, 0.05]
     low, high = log_axis("t", [0.0, 1.0, 100.0])["range"]
     assert low < 0 < 2 < high
+    assert log_axis("t", [1.0, 9.0])["ticktext"] == ["1", "2", "5", "10"]
+    assert log_axis("t", [1.0, 1e5])["ticktext"] == ["1", "10", "100", "1000", "10000", "100000"]
+
+
+def test_actions_without_zero_are_positions(tmp_path: Path) -> None:
+    fitted("bin").save(tmp_path)
+    motions = smooth()
+    positions = replace(motions, episodes=replace(motions.episodes, actions=motions.episodes.actions + 9))
+    assert reconstruct("bin", tmp_path, [motions]).motions
+    assert not reconstruct("bin", tmp_path, [positions]).motions

@@ -119,12 +119,18 @@ def test_actions_are_motions_or_positions(page: Page) -> None:
     assert path[1:] == pytest.approx([sum(steps[: n + 1]) for n in range(len(steps))])
     page.locator("#meaning").select_option("positions")
     assert page.evaluate(PATH) == steps
+    page.locator("#meaning").select_option("motions")
 
 
-def test_the_dark_page_is_dark(visit: Callable[..., Page]) -> None:
+def test_the_dark_page_is_dark_but_its_print_is_not(visit: Callable[..., Page]) -> None:
     page = visit(color_scheme="dark")
     body, ink = page.locator("body"), page.locator("#distortion .xtick text").first
     expect(body).to_have_css("background-color", "rgb(16, 19, 23)")
+    expect(ink).to_have_css("fill", "rgb(233, 231, 226)")
+    page.emulate_media(media="print")
+    expect(body).to_have_css("background-color", "rgb(255, 255, 255)")
+    expect(ink).to_have_css("fill", "rgb(29, 32, 38)")
+    page.emulate_media(media="screen")
     expect(ink).to_have_css("fill", "rgb(233, 231, 226)")
     page.emulate_media(color_scheme="light")
     expect(body).to_have_css("background-color", "rgb(250, 249, 247)")

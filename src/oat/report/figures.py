@@ -28,6 +28,7 @@ _INTERVALS = "Bars are 95 % intervals (Wilson's, with repeated conditions as clu
 _MEDIAN = "Median time of a batch of chunks, as it was when the episodes were run."
 _DECADES = [10.0**power for power in range(-12, 7)]
 _ROUND = [part * decade for decade in _DECADES for part in (1, 2, 5)]
+_MOST_TICKS = 9
 _DOUBLING = [2.0**power for power in range(14)]
 
 
@@ -145,7 +146,7 @@ def _distortion_figure(name: str, unit: str, traces: list[dict[str, Any]]) -> Fi
         traces,
         {
             "xaxis": log_axis(f"{unit} per chunk", _values(traces, "x"), {"bits": _ROUND, "tokens": _DOUBLING}[unit]),
-            "yaxis": log_axis("mean squared error", _values(traces, "y"), _DECADES),
+            "yaxis": log_axis("mean squared error", _values(traces, "y")),
         },
     )
 
@@ -214,13 +215,16 @@ def codebook_figure(name: str, group: Sequence[Reconstruction]) -> Figure:
 
 
 def log_axis(title: str, values: Iterable[float], ticks: Sequence[float] = _ROUND) -> dict[str, Any]:
-    """Logarithmic, with room around the values, and these numbers written out where they are in sight."""
+    """Logarithmic, with room around the values; of too many ticks only the powers of ten stay."""
     logarithms = [math.log10(value) for value in values if value > 0] or [0.0]
     room = 0.08 * (max(logarithms) - min(logarithms)) + 0.05
+    low, high = min(logarithms) - room, max(logarithms) + room
+    in_sight = [tick for tick in ticks if low <= math.log10(tick) <= high]
+    shown = in_sight if len(in_sight) <= _MOST_TICKS else [tick for tick in in_sight if tick in _DECADES]
     return {
         "title": {"text": title},
         "type": "log",
-        "range": [min(logarithms) - room, max(logarithms) + room],
-        "tickvals": list(ticks),
-        "ticktext": [f"{tick:g}" for tick in ticks],
+        "range": [low, high],
+        "tickvals": shown,
+        "ticktext": [f"{tick:g}" for tick in shown],
     }

@@ -74,7 +74,7 @@ def _add_datasets(material: Material, found: Findings, data: Path | None) -> Non
 
 def _add_tokenizers(material: Material, found: Findings, data: Path | None) -> None:
     candidates = [each for each in material.datasets if data is None or each.path == data]
-    with progress_bar("tokenizers", len(found.tokenizers)) as bar:
+    with progress_bar("tokenizers", len(found.tokenizers), quiet=not found.tokenizers) as bar:
         for path, name in found.names(found.tokenizers).items():
             with found.noting_problems():
                 material.tokenizers.append(reconstruct(name, path, candidates))

@@ -52,6 +52,8 @@ class Reconstruction:
     """The data set that the chunks are from."""
     space: ActionSpace
     dimensions: tuple[str, ...]
+    motions: bool
+    """Whether actions seem to be motions, and not positions: a robot can stand still by giving zeros."""
     ordered: bool
     """Whether prefixes decode."""
     vocab_size: int
@@ -94,6 +96,7 @@ def reconstruct(name: str, path: Path, candidates: list[Data]) -> Reconstruction
         data=data.name,
         space=tokenizer.space,
         dimensions=data.episodes.action_names or tuple(f"dimension {dim}" for dim in range(tokenizer.action_dim)),
+        motions=tokenizer.space.transform.state_key is None and _include_zero(data.episodes),
         ordered=tokenizer.prefix_decodable,
         vocab_size=tokenizer.vocab_size,
         evaluation=evaluate(tokenizer, chunks, everything=draw_chunks(held_out, tokenizer), name=name),
@@ -103,6 +106,11 @@ def reconstruct(name: str, path: Path, candidates: list[Data]) -> Reconstruction
         else f"{name} was fitted to {fitted_to.get('data', 'unknown data')}, which may hold the same episodes as "
         f"{data.name}: its chunks may not be new to it.",
     )
+
+
+def _include_zero(episodes: Episodes) -> bool:
+    places = episodes.actions[:, :3]
+    return bool(((places.min(0) <= 0) & (places.max(0) >= 0)).all())
 
 
 def _choose_data(name: str, tokenizer: ActionTokenizer, candidates: list[Data]) -> Data:

@@ -152,7 +152,7 @@ def explored(each: Reconstruction, colours: Mapping[str, str]) -> dict[str, Any]
         "ordered": each.ordered,
         "bits": math.log2(each.vocab_size),
         "dimensions": [plot_text(name) for name in each.dimensions],
-        "motions": each.space.transform.state_key is None,
+        "motions": each.motions,
         "chunks": [asdict(example) for example in each.examples],
     }
 
