@@ -17,7 +17,7 @@ from oat.experiments.config import ExperimentName
 from oat.experiments.held_out import find_tokenizer, held_out_chunks, held_out_episodes
 from oat.experiments.methods import OAT
 from oat.experiments.pictures import new_figure, save_figure
-from oat.experiments.reenactment import Execution, Stage, frame_of_motion, ghosted
+from oat.experiments.reenactment import Execution, Picture, Stage, frame_of_motion, ghosted, without_motion
 from oat.experiments.study import Evaluation, Study
 from oat.experiments.success import NONE, circumstances, training_steps
 from oat.report.sheet import Sheet
@@ -31,7 +31,8 @@ NAME: ExperimentName = "figure-coarse-to-fine"
 _TRUTH = 0  # in place of a number of tokens: the demonstrated actions
 _COLUMNS = ("K", "MSE", "MSE, executed", "hand off at the end, cm", "median", "largest", "paper's MSE, one chunk")
 _MOST_SHOWN = 4
-_MOMENTS = 5
+_MOMENTS, _BACKGROUND_MOMENTS = 5, 15
+_SHADES = {1: "tab:orange", 2: "tab:olive", 4: "tab:cyan", 8: "tab:blue", _TRUTH: "black"}
 _ACTED: tuple[SimulatorName, ...] = ("metaworld", "robomimic")
 """Simulators with scripted demonstrations, whose states begin with the hand's position."""
 
@@ -53,6 +54,7 @@ class Refined:
     """In model space."""
     executed: dict[int, Execution]
     """Nothing where the simulator could not be brought back."""
+    background: Picture | None = None
 
     def deviation(self, tokens: int) -> float:
         """How far from where the demonstrated actions lead, at the end, in cm."""
@@ -118,16 +120,23 @@ def _execute(study: Study, episodes: Episodes, refined: Sequence[Refined]) -> tu
             failures[str(error)] += 1
             done.append(each)
             continue
-        before, moments = episodes.actions[episodes.frames(each.episode)[: each.start]], ()
+        whole = episodes.actions[episodes.frames(each.episode)]
+        before, moments, background = whole[: each.start], tuple[int, ...](), None
         if each.episode in filmed:
-            moments = tuple(np.linspace(0, len(each.actions[_TRUTH]), _MOMENTS).astype(int).tolist())
+            moments = _moments(len(each.actions[_TRUTH]), _MOMENTS)
+            everywhere = _moments(len(whole), _BACKGROUND_MOMENTS)
+            background = without_motion(stage.execute(each.task, condition, whole[:0], whole, everywhere).frames)
         executed = {k: stage.execute(each.task, condition, before, a, moments) for k, a in each.actions.items()}
-        done.append(replace(each, executed=executed))
+        done.append(replace(each, executed=executed, background=background))
     count = len(refined) - failures.total()
     remarks = [f"not executed: {number} of the episodes, {reason}" for reason, number in failures.items()]
     if count:
         remarks.append(f"the demonstrated actions led to the recorded observations again in {count} episodes")
     return done, [*remarks, *(["no pictures: no graphics library"] if not filmed else [])]
+
+
+def _moments(steps: int, count: int) -> tuple[int, ...]:
+    return tuple(np.linspace(0, steps, count).astype(int).tolist())
 
 
 def _shown(refined: Sequence[Refined]) -> list[Refined]:
@@ -154,12 +163,11 @@ def _draw_ghosts(panels: Sequence[Any], refined: Refined) -> None:
     everything = [frame for each in refined.executed.values() for frame in each.frames]
     for axes in panels:
         axes.set_axis_off()
-    if not everything:
+    if refined.background is None:
         return
-    background = np.median(np.stack(everything), axis=0).astype(np.uint8)
-    rows, columns = frame_of_motion(everything, background)
+    rows, columns = frame_of_motion(everything, refined.background)
     for axes, (tokens, execution) in zip(panels, refined.executed.items(), strict=True):
-        axes.imshow(ghosted(execution.frames, background)[rows, columns])
+        axes.imshow(ghosted(execution.frames, refined.background)[rows, columns])
         off = "" if tokens == _TRUTH else f", hand {refined.deviation(tokens):.1f} cm off"
         axes.set_title(_name(tokens) + off, fontsize=9)
 
@@ -170,7 +178,7 @@ def _draw_curves(panels: Sequence[Any], refined: Refined) -> None:
         for dim in range(truth.shape[1]):
             axes.plot(truth[:, dim], color=f"C{dim % 10}", alpha=0.35)
             axes.plot(refined.actions[tokens][:, dim], color=f"C{dim % 10}", linestyle="--")
-        axes.set_title(f"{_name(tokens)}, MSE {refined.errors[tokens]:.2g}", fontsize=9)
+        axes.set_title(f"{_name(tokens)}, MSE {refined.errors[tokens]:.2g}", fontsize=9, color=_SHADES[tokens])
         axes.set_xlabel("step", fontsize=8)
     panels[0].set_ylabel(f"{refined.task}\naction (dashed: decoded)", fontsize=8)
     _draw_paths(panels[-1], refined)
@@ -185,15 +193,10 @@ def _draw_paths(axes: Any, refined: Refined) -> None:
     first, second = sorted(np.argsort(extent)[1:])
     for tokens, execution in refined.executed.items():
         path = 100 * execution.path
-        look = {"color": "black", "linewidth": 2.5} if tokens == _TRUTH else {"color": _SHADES[tokens]}
-        axes.plot(path[:, first], path[:, second], label=_name(tokens), **look)
-    axes.set_title("the hand's path, cm", fontsize=9)
+        axes.plot(path[:, first], path[:, second], color=_SHADES[tokens], linewidth=2.5 if tokens == _TRUTH else 1.5)
+    axes.set_title("the hand's path, cm (black: demonstrated)", fontsize=9)
     axes.set(xlabel="xyz"[first], ylabel="xyz"[second])
     axes.set_aspect("equal", adjustable="datalim")
-    axes.legend(fontsize=6)
-
-
-_SHADES = {1: "#c6dbef", 2: "#6baed6", 4: "#2171b5", 8: "#08306b"}
 
 
 def _name(tokens: int) -> str:

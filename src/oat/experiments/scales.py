@@ -23,6 +23,8 @@ class Scale:
     """Held-out chunks that figures look at."""
     timings: int
     """Of every method, where milliseconds are measured."""
+    videos: int = 1
+    """Episodes that are filmed, of every task and number of tokens, with the first training seed."""
     tasks: int | None = None
     """Only the first tasks of the benchmark."""
     minutes: float | None = None
@@ -49,6 +51,7 @@ SCALES: dict[ScaleName, Scale] = {
         seeds_of_slow=1,
         chunks=32,
         timings=10,
+        videos=0,
         tasks=1,
         steps=20,
     ),
@@ -60,7 +63,7 @@ SCALES: dict[ScaleName, Scale] = {
         seeds=3,
         seeds_of_slow=1,
         chunks=256,
-        timings=30,
+        timings=50,
         minutes=12,
         tokenizer_minutes=5,
     ),

@@ -55,7 +55,6 @@ class Study:
     given_data: Path | None = None
     seeds: int | None = None
     """Training seeds, if not the scale's."""
-    videos: int = 1
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -168,7 +167,7 @@ class Study:
             first_seed=seed,
             num_tokens=method.prefixes,
             execute=evaluation.execute,
-            videos=self.videos if seed == 0 else 0,
+            videos=self.scale.videos if seed == 0 else 0,
             workers=1,
         )
         yield Run(self.folder, evaluation.name, config, (policy.name,))

@@ -38,6 +38,7 @@ from oat.tokenizers.tokenizer import ActionSpace
 
 TIMINGS_FILE = "latency.json"
 _CHUNKS = 2048  # whose tokens FAST's mean is taken over
+_BLOCK = 2  # chunks of one method in a row: with many methods, each gets its share of what else the machine does
 _ONNX = " in ONNX Runtime"
 _CONTEXT = ContextConfig(vectors=(STATE,), vector_dims=(39,), tasks=("any",))
 
@@ -145,7 +146,7 @@ def _time_all(episodes: Episodes, preset: str, repeats: int, exported: bool) -> 
             calls |= {
                 label + kind: partial(each.predict_chunk, observation, decoding) for kind, each in runners.items()
             }
-    times = {name: tuple(each.tolist()) for name, each in time_calls(calls, repeats).items()}
+    times = {name: tuple(each.tolist()) for name, each in time_calls(calls, repeats, _BLOCK).items()}
     return {label: Timing(count, times[label], times.get(label + _ONNX, ())) for label, count in tokens.items()}
 
 

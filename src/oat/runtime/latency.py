@@ -46,7 +46,7 @@ def _add_row(
     table.add_row(tokens, str(rows), *(_quantiles(each) for each in times.values()))
 
 
-def time_calls(calls: Mapping[Name, Callable[[], object]], repeats: int) -> dict[Name, np.ndarray]:
+def time_calls(calls: Mapping[Name, Callable[[], object]], repeats: int, block: int = _BLOCK) -> dict[Name, np.ndarray]:
     """Milliseconds of every call; the calls take turns, so that what else the machine does disturbs all alike."""
     times: dict[Name, list[float]] = {name: [] for name in calls}
     for call in calls.values():
@@ -54,7 +54,7 @@ def time_calls(calls: Mapping[Name, Callable[[], object]], repeats: int) -> dict
     gc.collect()
     while min(map(len, times.values())) < repeats:
         for name, call in calls.items():
-            for _ in range(_BLOCK):
+            for _ in range(block):
                 begin = time.perf_counter()
                 call()
                 times[name].append(1e3 * (time.perf_counter() - begin))
