@@ -97,6 +97,9 @@ def test_tokenizers_are_held_against_the_data_they_were_fitted_to(tmp_path: Path
     fit_tokenizer(FitConfig(second, tmp_path / "bin-seed0", tokenizer="bin", action_horizon=HORIZON))
     (mine,) = gather(find(tmp_path)).tokenizers
     assert (mine.data, mine.method, mine.remark) == ("b", "bin", "")
+    chosen = gather(find(tmp_path), tmp_path / "b/../a")
+    assert len(chosen.datasets) == 3
+    assert chosen.tokenizers[0].data == "a"
     shutil.move(second, tmp_path.with_name("moved"))
     (mine,) = gather(find(tmp_path)).tokenizers
     assert (mine.data, mine.remark) == ("a", "")  # as many frames: taken for the same set at another place
@@ -162,5 +165,9 @@ def test_curves_are_thinned_and_a_line_that_a_kill_cut_short_is_passed_over(tmp_
         gather(found)
 
 
-def test_an_empty_page_would_miss_everything() -> None:
-    assert len(Material().missing()) == 6
+def test_a_policy_alone_is_shown_with_its_origin(tmp_path: Path) -> None:
+    autoregressive("oat").save(tmp_path / "policy/best")
+    write_report(tmp_path, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "autoregressive" in page
+    assert f"Not found here: {', '.join(Material().missing())}." in page

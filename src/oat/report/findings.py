@@ -54,7 +54,7 @@ class Findings:
         """One unreadable file does not cost the page, but the page says so."""
         try:
             yield
-        except OatError as error:
+        except (OatError, OSError) as error:
             self.problems.append(" ".join(str(error).split()))
 
 

@@ -17,7 +17,7 @@ from oat.report.sheet import Sheet, load_sheets
 
 @dataclass
 class Material:
-    """Empty lists where nothing was found."""
+    """Empty where nothing was found."""
 
     datasets: list[Data] = field(default_factory=list)
     tokenizers: list[Reconstruction] = field(default_factory=list)
@@ -59,7 +59,7 @@ def gather(found: Findings, data: Path | None = None) -> Material:
         with found.noting_problems():
             material.sheets += load_sheets(path)
     material.curves = training_curves(found)
-    if len(material.missing()) == len(Material().missing()):
+    if material == Material() and not found.policies:
         raise InvalidOption(f"nothing below {found.root} could be read: {'; '.join(found.problems)}")
     return material
 
@@ -68,12 +68,16 @@ def _add_datasets(material: Material, found: Findings, data: Path | None) -> Non
     for path, name in found.names(found.datasets).items():
         with found.noting_problems():
             material.datasets.append(Data(name, path, open_dataset(path)))
-    if data is not None:
+    if data is not None and not _at(data, material.datasets):
         material.datasets.append(Data(data.resolve().name, data, open_dataset(data)))
 
 
+def _at(path: Path, datasets: list[Data]) -> list[Data]:
+    return [data for data in datasets if data.path.resolve() == path.resolve()]
+
+
 def _add_tokenizers(material: Material, found: Findings, data: Path | None) -> None:
-    candidates = [each for each in material.datasets if data is None or each.path == data]
+    candidates = material.datasets if data is None else _at(data, material.datasets)
     with progress_bar("tokenizers", len(found.tokenizers), quiet=not found.tokenizers) as bar:
         for path, name in found.names(found.tokenizers).items():
             with found.noting_problems():

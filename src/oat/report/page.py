@@ -51,6 +51,7 @@ def render(found: Findings, material: Material, plotly: str) -> str:
         lstrip_blocks=True,
     )
     environment.filters["numeric_columns"] = numeric_columns
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False}  # browsers do not read NaN
     colours = choose_colours(material.methods())
     success = success_sections(material.loops, colours)
     distortion = distortion_sections(material.tokenizers, colours)

@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain, zip_longest
 from pathlib import Path
 
@@ -27,7 +28,7 @@ class ClosedLoop:
     records: tuple[EpisodeRecord, ...]
     summaries: tuple[Summary, ...]
 
-    @property
+    @cached_property
     def overall(self) -> list[Summary]:
         """Every policy on all the tasks that it met."""
         last = {summary.policy: summary for summary in self.summaries}  # the pooled one comes after the tasks
@@ -37,7 +38,7 @@ class ClosedLoop:
     def tasks(self) -> list[str]:
         return list(dict.fromkeys(row.task for row in self.summaries if row.task != POOLED))
 
-    @property
+    @cached_property
     def methods(self) -> dict[str, str]:
         """The method of every policy."""
         return {policy: records[0].key.method for policy, records in by_policy(self.records).items()}

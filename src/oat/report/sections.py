@@ -183,6 +183,6 @@ def _checkpoint_sheet(found: Findings) -> Sheet:
     for path, name in found.names([*found.tokenizers, *found.policies]).items():
         config = json.loads((find_checkpoint(path) / CONFIG_FILE).read_text("utf-8"))
         origin = config.get("fitted_to") or config.get("trained_on") or {}
-        steps = str(origin.get("step", "—"))
-        rows.append((name, config["kind"], str(origin.get("seed", "—")), steps, origin.get("command", "—")))
+        known = (str(origin.get(key, "—")) for key in ("seed", "step", "command"))
+        rows.append((name, str(config["kind"]), *known))
     return Sheet("Checkpoints", ("name", "kind", "seed", "steps", "made by"), tuple(rows))
