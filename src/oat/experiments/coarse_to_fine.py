@@ -17,7 +17,7 @@ from oat.experiments.config import ExperimentName
 from oat.experiments.held_out import find_tokenizer, held_out_chunks, held_out_episodes
 from oat.experiments.methods import OAT
 from oat.experiments.pictures import new_figure, save_figure
-from oat.experiments.reenactment import Execution, Picture, Stage, frame_of_motion, ghosted, without_motion
+from oat.experiments.reenactment import Execution, Stage, frame_of_motion, ghosted
 from oat.experiments.study import Evaluation, Study
 from oat.experiments.success import NONE, circumstances, training_steps
 from oat.report.sheet import Sheet
@@ -31,8 +31,8 @@ NAME: ExperimentName = "figure-coarse-to-fine"
 _TRUTH = 0  # in place of a number of tokens: the demonstrated actions
 _COLUMNS = ("K", "MSE", "MSE, executed", "hand off at the end, cm", "median", "largest", "paper's MSE, one chunk")
 _MOST_SHOWN = 4
-_MOMENTS, _BACKGROUND_MOMENTS = 5, 15
-_SHADES = {1: "tab:orange", 2: "tab:olive", 4: "tab:cyan", 8: "tab:blue", _TRUTH: "black"}
+_MOMENTS = 5
+_SHADES = {1: "#e7a9d0", 2: "#df65b0", 4: "#ce1256", 8: "#67001f", _TRUTH: "black"}
 _ACTED: tuple[SimulatorName, ...] = ("metaworld", "robomimic")
 """Simulators with scripted demonstrations, whose states begin with the hand's position."""
 
@@ -54,7 +54,6 @@ class Refined:
     """In model space."""
     executed: dict[int, Execution]
     """Nothing where the simulator could not be brought back."""
-    background: Picture | None = None
 
     def deviation(self, tokens: int) -> float:
         """How far from where the demonstrated actions lead, at the end, in cm."""
@@ -75,7 +74,7 @@ def sheets(study: Study) -> list[Sheet]:
         f"MSE in model space: of {len(chunks)} held-out chunks, and of the one with the most motion in each of "
         f"{len(refined)} held-out episodes, which were executed",
         *remarks,
-        _draw(study, refined),
+        _draw(study, refined, episodes.action_names),
     )
     return [Sheet(title, _COLUMNS, tuple(_row(k, overall[k - 1], refined) for k in OAT.prefixes), notes)]
 
@@ -120,14 +119,12 @@ def _execute(study: Study, episodes: Episodes, refined: Sequence[Refined]) -> tu
             failures[str(error)] += 1
             done.append(each)
             continue
-        whole = episodes.actions[episodes.frames(each.episode)]
-        before, moments, background = whole[: each.start], tuple[int, ...](), None
-        if each.episode in filmed:
-            moments = _moments(len(each.actions[_TRUTH]), _MOMENTS)
-            everywhere = _moments(len(whole), _BACKGROUND_MOMENTS)
-            background = without_motion(stage.execute(each.task, condition, whole[:0], whole, everywhere).frames)
+        before = episodes.actions[episodes.frames(each.episode)[: each.start]]
+        moments = (
+            np.linspace(0, len(each.actions[_TRUTH]), _MOMENTS if each.episode in filmed else 0).astype(int).tolist()
+        )
         executed = {k: stage.execute(each.task, condition, before, a, moments) for k, a in each.actions.items()}
-        done.append(replace(each, executed=executed, background=background))
+        done.append(replace(each, executed=executed))
     count = len(refined) - failures.total()
     remarks = [f"not executed: {number} of the episodes, {reason}" for reason, number in failures.items()]
     if count:
@@ -135,16 +132,12 @@ def _execute(study: Study, episodes: Episodes, refined: Sequence[Refined]) -> tu
     return done, [*remarks, *(["no pictures: no graphics library"] if not filmed else [])]
 
 
-def _moments(steps: int, count: int) -> tuple[int, ...]:
-    return tuple(np.linspace(0, steps, count).astype(int).tolist())
-
-
 def _shown(refined: Sequence[Refined]) -> list[Refined]:
     """The first of every task."""
     return list({each.task: each for each in reversed(refined)}.values())[::-1][:_MOST_SHOWN]
 
 
-def _draw(study: Study, refined: Sequence[Refined]) -> str:
+def _draw(study: Study, refined: Sequence[Refined], names: Sequence[str]) -> str:
     """For every chunk a row of ghosted pictures, where there are any, and a row of curves."""
     shown = _shown(refined)
     filmed = any(each.frames for one in shown for each in one.executed.values())
@@ -156,6 +149,8 @@ def _draw(study: Study, refined: Sequence[Refined]) -> str:
         if filmed:
             _draw_ghosts(panels[0], each)
         _draw_curves(panels[-1], each)
+        if number == 0 and names:
+            panels[-1][0].legend(panels[-1][0].lines[::2], names, fontsize=6, loc="lower left")
     return save_figure(study, NAME, figure)
 
 
@@ -163,11 +158,11 @@ def _draw_ghosts(panels: Sequence[Any], refined: Refined) -> None:
     everything = [frame for each in refined.executed.values() for frame in each.frames]
     for axes in panels:
         axes.set_axis_off()
-    if refined.background is None:
+    if not everything:
         return
-    rows, columns = frame_of_motion(everything, refined.background)
+    rows, columns = frame_of_motion(everything)
     for axes, (tokens, execution) in zip(panels, refined.executed.items(), strict=True):
-        axes.imshow(ghosted(execution.frames, refined.background)[rows, columns])
+        axes.imshow(ghosted(execution.frames)[rows, columns])
         off = "" if tokens == _TRUTH else f", hand {refined.deviation(tokens):.1f} cm off"
         axes.set_title(_name(tokens) + off, fontsize=9)
 
@@ -194,7 +189,7 @@ def _draw_paths(axes: Any, refined: Refined) -> None:
     for tokens, execution in refined.executed.items():
         path = 100 * execution.path
         axes.plot(path[:, first], path[:, second], color=_SHADES[tokens], linewidth=2.5 if tokens == _TRUTH else 1.5)
-    axes.set_title("the hand's path, cm (black: demonstrated)", fontsize=9)
+    axes.set_title("the hand's path, cm", fontsize=9)
     axes.set(xlabel="xyz"[first], ylabel="xyz"[second])
     axes.set_aspect("equal", adjustable="datalim")
 

@@ -136,6 +136,8 @@ def _counterexamples(points: Sequence[Point]) -> str:
     """Whether a method with the smaller error acts worse than one with the larger, by paired tests."""
     claim, found = "claim: reconstruction error alone does not predict success", list[str]()
     pairs = [(one, other) for one in points for other in points if one.mse < other.mse]
+    if not pairs:
+        return f"{claim}: undecided, there are no two methods to compare"
     for one, other in pairs:
         result = compare_policies(one.row.records, other.row.records)
         if result.p_value < 0.05 / len(pairs) and result.only_second > result.only_first:

@@ -20,7 +20,7 @@ def color_of(label: str) -> str:
 def whiskers(rates: Sequence[Interval]) -> list[list[float]]:
     """The intervals of rates as matplotlib wants them, in percent."""
     below, above = ([r.estimate - r.low for r in rates], [r.high - r.estimate for r in rates])
-    return [[100 * each for each in side] for side in (below, above)]
+    return [[max(0.0, 100 * each) for each in side] for side in (below, above)]  # rounding may go below 0
 
 
 def new_figure(width: float, height: float) -> Any:

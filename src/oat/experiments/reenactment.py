@@ -1,11 +1,11 @@
 """Back into the simulator where a demonstration was: its beginning, its actions up to a step, then others."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Bool, Float32, UInt8
+from jaxtyping import Float32, UInt8
 
 from oat.data.episodes import STATE, Episodes
 from oat.data.lerobot_writer import read_provenance
@@ -72,7 +72,7 @@ class Stage:
             yield from (attempt_seed(entry["seed"], task, attempt) for attempt in range(attempts))
 
     def execute(
-        self, task: str, condition: int, before: np.ndarray, actions: np.ndarray, pictures: Sequence[int] = ()
+        self, task: str, condition: int, before: np.ndarray, actions: np.ndarray, pictures: Collection[int] = ()
     ) -> Execution:
         """Take the actions after those that come before, with pictures after so many of them."""
         environment = self.environment(task)
@@ -93,22 +93,16 @@ def _look(environment: Environment) -> Picture:
     return environment.render(_SIZE).copy()
 
 
-def without_motion(frames: Sequence[Picture]) -> Picture:
-    """What an onlooker sees most of the time, if what moves never stays anywhere for long."""
-    return np.median(np.stack(frames), axis=0).astype(np.uint8)
+def ghosted(frames: Sequence[Picture]) -> Picture:
+    """One picture of several moments, each a ghost, the last one the least."""
+    weights = np.linspace(1, 2, len(frames))
+    weights[-1] *= 3
+    return np.average(np.stack(frames), axis=0, weights=weights).round().astype(np.uint8)
 
 
-def ghosted(frames: Sequence[Picture], background: Picture) -> Picture:
-    """One picture of several moments: what moved is drawn over the background, the fainter the longer ago."""
-    picture = background.astype(np.float32)
-    for opacity, frame in zip(np.linspace(0.3, 1, len(frames)), frames, strict=True):
-        picture = np.where(_moved(frame, background), opacity * frame + (1 - opacity) * picture, picture)
-    return picture.round().astype(np.uint8)
-
-
-def frame_of_motion(frames: Sequence[Picture], background: Picture) -> tuple[slice, slice]:
-    """The square of a picture in which anything moves, with some of what is around it."""
-    places = np.argwhere(np.logical_or.reduce([_moved(frame, background)[..., 0] for frame in frames]))
+def frame_of_motion(frames: Sequence[Picture]) -> tuple[slice, slice]:
+    """The square of the pictures in which anything moves, with some of what is around it."""
+    places = np.argwhere(np.ptp(np.stack(frames), axis=0).max(-1) > _MOVED)
     if len(places) == 0:
         return slice(None), slice(None)
     low, high = np.quantile(places, (0.01, 0.99), axis=0)
@@ -116,7 +110,3 @@ def frame_of_motion(frames: Sequence[Picture], background: Picture) -> tuple[sli
     corner = np.clip((low + high - side) / 2, 0, _SIZE - side).astype(int)
     rows, columns = (slice(first, first + int(side)) for first in corner.tolist())
     return rows, columns
-
-
-def _moved(frame: Picture, background: Picture) -> Bool[np.ndarray, "size size 1"]:
-    return np.abs(frame.astype(np.float32) - background).max(-1, keepdims=True) > _MOVED

@@ -135,7 +135,9 @@ def _draw_properties(axes: Any, properties: Mapping[str, Properties]) -> None:
 
 def _draw_success(axes: Any, rows: Sequence[Row], published: Mapping[str, tuple[float, float]]) -> None:
     for place, row in enumerate(rows):
-        if row.overall is not None:
+        if row.overall is None:
+            axes.text(place, 0.5, "not run", rotation=90, ha="center", fontsize=7)
+        else:
             rate = row.overall.success
             axes.bar(place, 100 * rate.estimate, color=color_of(row.label), yerr=whiskers([rate]), capsize=3)
         if row.label in published:
