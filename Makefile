@@ -10,7 +10,7 @@ export MPLBACKEND := Agg
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo   collect demonstrations of a MetaWorld task, describe them, draw them (out/)"
+	@echo "make demo   MetaWorld demonstrations, a tokenizer, a policy, its success for K = 1, 2, 4, 8: out/demo/page.html"
 	@echo "make test   lint, types and tests"
 	@echo "make bench  the benchmarks, printed as tables"
 	@echo "make clean  remove the virtual environment and outputs"
@@ -28,11 +28,16 @@ $(VENV)/.browser: $(VENV)/.installed
 	command -v chromium > /dev/null || scripts/install-package.sh chromium "tests of the page in a browser"
 	touch $@
 
+DEMO := out/demo
 demo: setup
-	rm -rf out/demo
-	$(BIN)/oat collect metaworld --tasks drawer-open --episodes 10 --out out/demo/drawer-open \
-		$$($(BIN)/python -m oat.sims.rendering > /dev/null && echo --cameras corner2)
-	$(BIN)/oat inspect out/demo/drawer-open --picture out/demo/drawer-open.png
+	rm -rf $(DEMO)
+	$(BIN)/oat collect metaworld --tasks drawer-open button-press-topdown --episodes 40 --out $(DEMO)/demos
+	$(BIN)/oat fit --data $(DEMO)/demos --tokenizer oat --preset cpu --steps 800 --out $(DEMO)/tokenizers/oat
+	$(BIN)/oat inspect $(DEMO)/tokenizers/oat --data $(DEMO)/demos --picture $(DEMO)/coarse-to-fine.png
+	$(BIN)/oat train --data $(DEMO)/demos --tokenizer $(DEMO)/tokenizers/oat --preset cpu --steps 1500 --out $(DEMO)/policies/oat
+	$(BIN)/oat eval $(DEMO)/policies/oat --sim metaworld --episodes 20 --num-tokens 1 2 4 8 --out $(DEMO)/records/oat \
+		$$($(BIN)/python -m oat.sims.rendering > /dev/null && echo --videos 1)
+	$(BIN)/oat report $(DEMO) --out $(DEMO)/page.html
 
 test: setup lint unit
 
