@@ -33,6 +33,8 @@ demo: setup
 	rm -rf $(DEMO)
 	$(BIN)/oat collect metaworld --tasks drawer-open button-press-topdown --episodes 40 --out $(DEMO)/demos
 	$(BIN)/oat fit --data $(DEMO)/demos --tokenizer oat --preset cpu --steps 800 --out $(DEMO)/tokenizers/oat
+	$(BIN)/oat fit --data $(DEMO)/demos --tokenizer fast --out $(DEMO)/tokenizers/fast
+	$(BIN)/oat fit --data $(DEMO)/demos --tokenizer bin --out $(DEMO)/tokenizers/bin
 	$(BIN)/oat inspect $(DEMO)/tokenizers/oat --data $(DEMO)/demos --picture $(DEMO)/coarse-to-fine.png
 	$(BIN)/oat train --data $(DEMO)/demos --tokenizer $(DEMO)/tokenizers/oat --preset cpu --steps 1500 --out $(DEMO)/policies/oat
 	$(BIN)/oat eval $(DEMO)/policies/oat --sim metaworld --episodes 20 --num-tokens 1 2 4 8 --out $(DEMO)/records/oat \

@@ -65,7 +65,7 @@ SCALES: dict[ScaleName, Scale] = {
         chunks=256,
         timings=50,
         minutes=12,
-        tokenizer_minutes=5,
+        tokenizer_minutes=8,
     ),
     "paper": Scale(
         "paper", "paper", demonstrations=50, episodes=50, seeds=5, seeds_of_slow=5, chunks=1024, timings=100

@@ -13,7 +13,7 @@ from oat.tokenizers import TOKENIZERS
 
 STAGES = ("tokenizers", "policies", "runs without a checkpoint yet")
 _POINTS = 300
-_ABOUT_THE_MACHINE = {"step", "chunks_per_s", "processes"}
+_ABOUT_THE_MACHINE = {"step", "chunks_per_s", "processes", "seconds", "processor_seconds"}
 
 
 @dataclass(frozen=True)
