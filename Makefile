@@ -55,6 +55,7 @@ bench: setup
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/tokenizers.py speed
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/policies.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/evaluation.py
 
 clean:
 	rm -rf $(VENV) out
