@@ -73,6 +73,7 @@ def test_a_logarithmic_axis_survives_zeros_and_many_powers() -> None:
     low, high = log_axis("t", [0.0, 1.0, 100.0])["range"]
     assert low < 0 < 2 < high
     assert log_axis("t", [1.0, 9.0])["ticktext"] == ["1", "2", "5", "10"]
+    assert log_axis("t", [38.0, 61.0])["ticktext"] == ["40", "50", "60", "70"]
     assert log_axis("t", [1.0, 1e5])["ticktext"] == ["1", "10", "100", "1000", "10000", "100000"]
 
 

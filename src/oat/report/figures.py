@@ -30,6 +30,7 @@ _DECADES = [10.0**power for power in range(-12, 7)]
 _ROUND = [part * decade for decade in _DECADES for part in (1, 2, 5)]
 _MOST_TICKS = 9
 _DOUBLING = [2.0**power for power in range(14)]
+_EVERY = [part * decade for decade in _DECADES for part in range(1, 10)]
 
 
 @dataclass(frozen=True)
@@ -215,11 +216,13 @@ def codebook_figure(name: str, group: Sequence[Reconstruction]) -> Figure:
 
 
 def log_axis(title: str, values: Iterable[float], ticks: Sequence[float] = _ROUND) -> dict[str, Any]:
-    """Logarithmic, with room around the values; of too many ticks only the powers of ten stay."""
+    """Logarithmic, with room around the values; of too many ticks only the powers of ten stay, too few get company."""
     logarithms = [math.log10(value) for value in values if value > 0] or [0.0]
     room = 0.08 * (max(logarithms) - min(logarithms)) + 0.05
     low, high = min(logarithms) - room, max(logarithms) + room
-    in_sight = [tick for tick in ticks if low <= math.log10(tick) <= high]
+    in_sight, more = ([tick for tick in each if low <= math.log10(tick) <= high] for each in (ticks, _EVERY))
+    if len(in_sight) < 2:
+        in_sight = more
     shown = in_sight if len(in_sight) <= _MOST_TICKS else [tick for tick in in_sight if tick in _DECADES]
     return {
         "title": {"text": title},
