@@ -4,7 +4,7 @@ The paper claims that reconstruction error alone does not, and that chunks which
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,14 +16,11 @@ from oat.experiments.code_lengths import CodeLengths, measure_code_lengths
 from oat.experiments.config import ExperimentName
 from oat.experiments.held_out import find_policy, read_measures
 from oat.experiments.methods import (
-    BIN,
     COMPARED,
-    FAST,
     FLOW,
     FULL_REGISTERS,
     LEVEL_SETS,
     OAT,
-    QUEST,
     UNORDERED,
     UNORDERED_FULL_REGISTERS,
     Method,
@@ -36,7 +33,6 @@ from oat.policies import AutoregressivePolicy
 from oat.report.sheet import Sheet
 
 NAME: ExperimentName = "figure-modelability"
-_MAIN = (BIN, FAST, QUEST, OAT)
 _ALSO = (UNORDERED, FULL_REGISTERS, UNORDERED_FULL_REGISTERS, FLOW, *(with_levels(levels) for levels in LEVEL_SETS))
 """Further points, where other tables have run them."""
 
@@ -54,6 +50,8 @@ class Point:
     mse: float
     bits: float
     """Of a held-out chunk's tokens under the policy: −log2 p."""
+    open_loop: float
+    """Mean squared difference between what the policy would do and what was demonstrated, in model space."""
 
     @property
     def success(self) -> Interval | None:
@@ -61,7 +59,7 @@ class Point:
 
 
 def sheets(study: Study) -> list[Sheet]:
-    points = [point for method in _MAIN for point in _points(study, method)]
+    points = [point for method in COMPARED for point in _points(study, method)]
     also = (point for method in _ALSO if method != OAT for point in _points(study, method))
     points += [point for point in also if point.success is not None]
     policy = find_policy(study, OAT)
@@ -76,38 +74,60 @@ def _points(study: Study, method: Method) -> Iterator[Point]:
     fitted = [read_measures(study, method.run("tokenizers", each.seed)) for each in chosen]
     trained = [read_measures(study, method.run("policies", each.seed)) for each in chosen]
     for row, prefix in zip(read_rows(study, chosen), method.prefixes or (None,), strict=True):
-        measured = np.array([_reconstruction(each, prefix) for each in fitted if each]).reshape(-1, 2)
-        nats = [_nll(each, prefix) for each in trained if each]
-        tokens, mse = measured.mean(0) if len(measured) else (math.nan, math.nan)
-        yield Point(row, float(tokens), float(mse), float(np.mean(nats)) / math.log(2) if nats else math.nan)
+        yield Point(
+            row,
+            _mean(_tokens(each, prefix) for each in fitted),
+            _mean(_error(each, prefix) for each in fitted),
+            _mean(_nll(each, prefix) for each in trained) / math.log(2),
+            _mean(_error(each, prefix) for each in trained),
+        )
 
 
-def _reconstruction(measures: Mapping[str, float], prefix: int | None) -> tuple[float, float]:
-    """Tokens per chunk, and their error in model space."""
-    if "mse" in measures:
-        return measures["tokens"], measures["mse"]
-    errors = {int(name.removeprefix("mse_")): error for name, error in measures.items() if name.startswith("mse_")}
-    tokens = prefix or max(errors)
-    return tokens, errors[tokens]
+def _mean(values: Iterable[float]) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    return float(np.mean(known)) if known else math.nan
+
+
+def _tokens(measures: Mapping[str, float], prefix: int | None) -> float:
+    """Per chunk."""
+    return prefix or measures.get("tokens") or max(_errors(measures), default=math.nan)
+
+
+def _error(measures: Mapping[str, float], prefix: int | None) -> float:
+    """Of the tokenizer's reconstruction, or of the policy's prediction, in model space."""
+    errors = _errors(measures)
+    return measures.get("mse", errors.get(prefix or max(errors, default=0), math.nan))
+
+
+def _errors(measures: Mapping[str, float]) -> dict[int, float]:
+    """For each number of tokens."""
+    return {int(name.removeprefix("mse_")): error for name, error in measures.items() if name.startswith("mse_")}
 
 
 def _nll(measures: Mapping[str, float], prefix: int | None) -> float:
     """Of a chunk's tokens, or of the first of them."""
-    return measures["nll_chunk"] if prefix is None else sum(measures[f"nll_{n}"] for n in range(1, prefix + 1))
+    if prefix is None or not measures:
+        return measures.get("nll_chunk", math.nan)
+    return sum(measures[f"nll_{n}"] for n in range(1, prefix + 1))
 
 
 _PREDICTORS: dict[str, Callable[[Point], float]] = {
     "reconstruction MSE": lambda point: point.mse,
     "bits per chunk under the policy": lambda point: point.bits,
     "tokens per chunk": lambda point: point.tokens,
+    "open-loop MSE": lambda point: point.open_loop,
 }
 
 
 def _points_sheet(points: Sequence[Point], told: Sequence[str]) -> Sheet:
-    columns = ("policy", "steps", "tokens", "reconstruction MSE", "NLL, bits per chunk", "success %", "95 %")
+    columns = (
+        *("policy", "steps", "tokens", "reconstruction MSE", "NLL, bits per chunk", "open-loop MSE"),
+        *("success %", "95 %"),
+    )
     rows = tuple(
         (
-            *(point.row.label, point.row.steps, *map(_number, (point.tokens, point.mse, point.bits))),
+            *(point.row.label, point.row.steps),
+            *map(_number, (point.tokens, point.mse, point.bits, point.open_loop)),
             *((NONE, NONE) if point.success is None else percent(point.success)),
         )
         for point in points
@@ -115,7 +135,8 @@ def _points_sheet(points: Sequence[Point], told: Sequence[str]) -> Sheet:
     acted = [point for point in points if point.success is not None]
     notes = [f"success and {name}: {_correlation(acted, value)}" for name, value in _PREDICTORS.items()]
     absent = [point.row.label for point in points if point.success is None]
-    reading = "MSE and NLL: the checkpoints' own, on held-out chunks; means over training seeds; DP has neither"
+    reading = "MSE and NLL: the checkpoints' own, on held-out chunks; means over training seeds; open-loop: of actions "
+    reading += "that the policy samples, which may differ from the demonstrated ones and still be right"
     told = (reading, *notes, _counterexamples(acted), *not_run(absent), *told)
     return Sheet(f"{NAME}: error, bits, tokens and success", columns, rows, told)
 
@@ -127,6 +148,7 @@ def _number(value: float) -> str:
 def _correlation(points: Sequence[Point], value: Callable[[Point], float]) -> str:
     """Spearman's, with its n."""
     pairs = [(value(point), point.success.estimate) for point in points if point.success is not None]
+    pairs = [pair for pair in pairs if not math.isnan(pair[0])]
     if len(pairs) < 3:
         return f"undecided, n = {len(pairs)}"
     return str(spearman([one for one, _ in pairs], [other for _, other in pairs]))
@@ -170,13 +192,15 @@ def _lengths_sheet(lengths: CodeLengths | None, told: Sequence[str]) -> Sheet:
 
 
 def _draw(study: Study, points: Sequence[Point], lengths: CodeLengths | None) -> str:
-    figure = new_figure(15, 4)
-    panels = figure.subplots(1, 4)
+    figure = new_figure(18, 4)
+    panels = figure.subplots(1, len(_PREDICTORS) + 1)
     acted = [point for point in points if point.success is not None]
     for axes, (name, value) in zip(panels, _PREDICTORS.items(), strict=False):
         for point in acted:
             assert point.success is not None
             x, y = value(point), 100 * point.success.estimate
+            if math.isnan(x):
+                continue
             axes.errorbar(
                 x, y, whiskers([point.success]), marker="o", capsize=2, color=color_of(point.row.label), alpha=0.8
             )
