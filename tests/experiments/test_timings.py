@@ -1,12 +1,18 @@
 """What table-latency times, and what it says of it."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
+import pytest
 
 from oat.data.chunks import WindowConfig, Windows
-from oat.experiments import paper
+from oat.experiments import paper, timings
 from oat.experiments.latency import median_interval
 from oat.experiments.methods import FAST
-from oat.experiments.timings import smooth_episodes, untrained
+from oat.experiments.scales import SCALES
+from oat.experiments.study import Study
+from oat.experiments.timings import Timing, measure, read_timings, smooth_episodes, untrained
 
 
 def test_an_untrained_fast_policy_takes_as_many_tokens_as_its_chunks_have() -> None:
@@ -24,3 +30,22 @@ def test_the_interval_holds_the_median_19_times_of_20() -> None:
     for count in (10, 30, 100):
         found = [median_interval(random.normal(size=count).tolist()) for _ in range(2000)]
         assert 0.93 < np.mean([each.low <= 0 <= each.high for each in found]) < 0.99
+
+
+def test_a_shape_that_was_timed_is_not_timed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study, calls = Study(replace(SCALES["smoke"], name="cpu"), "metaworld", tmp_path), list[int]()
+
+    def time_all(*_: object, **__: object) -> dict[str, Timing]:
+        calls.append(0)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return {"DP": Timing(None, (float(len(calls)),), ())}
+
+    monkeypatch.setattr(timings, "_time_all", time_all)
+    with pytest.raises(KeyboardInterrupt):
+        measure(study)
+    measure(study)
+    measure(study)
+    kept = read_timings(study)
+    assert kept is not None
+    assert [shape.timings["DP"].ms[0] for shape in kept.shapes.values()] == [1, 2, 4, 5]
