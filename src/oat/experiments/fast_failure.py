@@ -172,7 +172,7 @@ def _draw_joints(axes: Any, damages: Sequence[Damage], joints: Sequence[str]) ->
         where = [joint + 0.2 * place - 0.3 for joint in range(len(joints))]
         axes.bar(where, each.rmse.tolist(), 0.2, color=COLORS[name], alpha=alpha, label=label)
     axes.set_xticks(range(len(joints)), joints)
-    axes.set(title="one wrong token, padded or truncated instead of refused", ylabel="RMSE, action units")
+    axes.set(title="one wrong token, forced to decode", ylabel="RMSE, action units")
     axes.set_ylim(0, 1.3 * axes.get_ylim()[1])
     axes.legend(fontsize=8, ncols=2, loc="upper center")
 

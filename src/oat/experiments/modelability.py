@@ -196,7 +196,7 @@ def _draw(study: Study, points: Sequence[Point], lengths: CodeLengths | None) ->
     panels = figure.subplots(1, len(_PREDICTORS) + 1)
     acted = [point for point in points if point.success is not None]
     for axes, (name, value) in zip(panels, _PREDICTORS.items(), strict=False):
-        for point in acted:
+        for number, point in enumerate(acted):
             assert point.success is not None
             x, y = value(point), 100 * point.success.estimate
             if math.isnan(x):
@@ -204,7 +204,8 @@ def _draw(study: Study, points: Sequence[Point], lengths: CodeLengths | None) ->
             axes.errorbar(
                 x, y, whiskers([point.success]), marker="o", capsize=2, color=color_of(point.row.label), alpha=0.8
             )
-            axes.annotate(point.row.label, (x, y), xytext=(4, 4), textcoords="offset points", fontsize=7)
+            place, side = ((5, 3), "left") if number % 2 else ((-5, 3), "right")  # neighbours are often close
+            axes.annotate(point.row.label, (x, y), xytext=place, textcoords="offset points", fontsize=7, ha=side)
         axes.set(xlabel=name, xscale="log", ylim=(-2, None))
         axes.margins(x=0.15)
         axes.set_title(f"success: {_correlation(acted, value)}", fontsize=9)
