@@ -1,6 +1,7 @@
 """A robot that is a point, and needs as many steps as the condition says; it imports little, so workers start fast."""
 
 import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,7 @@ class PointEnv:
             self.condition == CRASH_ONCE and not marker.exists()
         ):
             marker.touch()
+            time.sleep(0.2)  # Ray loses an answer that is still on its way when the process dies, and blames its worker
             os._exit(7)
         if self.condition == FAIL_ALWAYS:
             raise ValueError("the physics exploded")
