@@ -12,7 +12,7 @@ from oat.cli import main
 from oat.errors import InvalidOption
 from oat.experiments.catalogue import EXPERIMENTS
 from oat.experiments.config import ExperimentName, ReproduceConfig
-from oat.experiments.methods import BIN, DP, FAST, OAT, QUEST, Method
+from oat.experiments.methods import BIN, DP, FAST, FULL_REGISTERS, OAT, QUEST, Method, with_levels
 from oat.experiments.pace import Pace
 from oat.experiments.reproduce import reproduce
 from oat.experiments.runs import Run
@@ -126,6 +126,12 @@ def test_minutes_become_steps(paced: Pace) -> None:
     assert (paced.tokenizer_steps(OAT), paced.policy_steps(OAT), paced.policy_steps(BIN)) == (250, 1200, 100)
     assert not paced.lacks(OAT)
     assert paced.lacks(QUEST)
+
+
+def test_an_ablation_takes_the_steps_of_what_it_is_compared_with(paced: Pace) -> None:
+    for method in (with_levels((8, 6, 5)), FULL_REGISTERS):
+        assert not paced.lacks(method)
+        assert (paced.tokenizer_steps(method), paced.policy_steps(method)) == (250, 1200)
 
 
 def test_seeds() -> None:

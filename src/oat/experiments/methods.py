@@ -21,6 +21,8 @@ class Method:
     action_horizon: int = 32
     slow: bool = False
     """Whether its sequences are so long that fewer training seeds are affordable."""
+    paced_like: str | None = None
+    """Slug of the method whose steps it takes: an ablation that computes the same differs in one thing only."""
 
     @property
     def learned_tokenizer(self) -> bool:
@@ -38,7 +40,12 @@ class Method:
 OAT = Method("OAT", "oat", "oat", prefixes=(1, 2, 4, 8))
 UNORDERED = Method("OAT×", "oat-unordered", "oat", TokenizerOptions(keep="full"), (8,))
 FULL_REGISTERS = Method(
-    "OAT, full registers", "oat-full-registers", "oat", TokenizerOptions(register_attention="full"), (1, 2, 4, 8)
+    "OAT, full registers",
+    "oat-full-registers",
+    "oat",
+    TokenizerOptions(register_attention="full"),
+    (1, 2, 4, 8),
+    paced_like="oat",
 )
 UNORDERED_FULL_REGISTERS = Method(
     "OAT×, full registers",
@@ -46,6 +53,7 @@ UNORDERED_FULL_REGISTERS = Method(
     "oat",
     TokenizerOptions(keep="full", register_attention="full"),
     (8,),
+    paced_like="oat-unordered",
 )
 FLOW = Method("OAT, flow decoder", "oat-flow", "oat", TokenizerOptions(decoder="flow"), (1, 2, 4, 8))
 QUEST = Method("QueST", "quest", "quest")
@@ -70,6 +78,7 @@ def with_levels(levels: tuple[int, ...]) -> Method:
         slug=f"oat-levels-{'-'.join(map(str, levels))}",
         model=TokenizerOptions(levels=levels),
         prefixes=(8,),
+        paced_like="oat",
     )
 
 

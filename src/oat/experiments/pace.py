@@ -42,10 +42,10 @@ class Pace:
 
     def tokenizer_steps(self, method: Method) -> int | None:
         scale = self.study.scale
-        return self._steps(f"tokenizers/{method.slug}", scale.minutes and scale.tokenizer_minutes)
+        return self._steps(_key("tokenizers", method), scale.minutes and scale.tokenizer_minutes)
 
     def policy_steps(self, method: Method) -> int | None:
-        return self._steps(f"policies/{method.slug}", self.study.scale.policy_minutes(method))
+        return self._steps(_key("policies", method), self.study.scale.policy_minutes(method))
 
     def _steps(self, name: str, minutes: float | None) -> int | None:
         seconds = self._seconds.get(name)
@@ -54,7 +54,7 @@ class Pace:
         return max(_ROUND_TO, round(60 * minutes / seconds / _ROUND_TO) * _ROUND_TO)
 
     def lacks(self, method: Method) -> bool:
-        return self.study.scale.minutes is not None and f"policies/{method.slug}" not in self._seconds
+        return self.study.scale.minutes is not None and _key("policies", method) not in self._seconds
 
     def measure(self, methods: Iterable[Method]) -> None:
         """Train each for a moment, one after the other, and throw the results away."""
@@ -66,10 +66,14 @@ class Pace:
                 measured = {}
                 if method.tokenizer is not None:
                     seconds = _time(trial.tokenizer(method, 0, _TIMED_STEPS))
-                    measured = {f"tokenizers/{method.slug}": seconds} if method.learned_tokenizer else {}
-                measured[f"policies/{method.slug}"] = _time(trial.policy(method, 0, _TIMED_STEPS))
+                    measured = {_key("tokenizers", method): seconds} if method.learned_tokenizer else {}
+                measured[_key("policies", method)] = _time(trial.policy(method, 0, _TIMED_STEPS))
             with staged_file(self._file) as staging:
                 staging.write_text(json.dumps({**self._seconds, **measured}, indent=1))
+
+
+def _key(kind: str, method: Method) -> str:
+    return f"{kind}/{method.paced_like or method.slug}"
 
 
 def _time(run: Run) -> float:
