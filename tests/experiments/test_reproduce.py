@@ -19,10 +19,8 @@ from oat.experiments.runs import Run
 from oat.experiments.scales import SCALES, Scale
 from oat.experiments.schedule import RunFailed, open_workers, perform_all
 from oat.experiments.study import Study
-from oat.experiments.success import Row, decide
 from oat.report.sheet import load_sheets
 from oat.sims.config import CollectConfig
-from tests.evaluation.test_records import record
 
 SUCCESS_TABLES: tuple[ExperimentName, ...] = ("table-sim", "table-ordering", "table-horizons", "table-codebook")
 
@@ -142,18 +140,6 @@ def test_seeds() -> None:
 
     assert [count(method) for method in (OAT, DP, BIN, FAST)] == [3, 3, 1, 1]
     assert count(OAT, replace(study, seeds=2)) == 2
-
-
-def test_claims_are_decided_by_paired_episodes() -> None:
-    """Where ten conditions are solved by one method only, it is better; where one is, nobody knows."""
-    rows = [
-        Row(label, tuple(replace(record(number), success=number < solved) for number in range(20)), "")
-        for label, solved in (("none", 0), ("one", 1), ("ten", 10), ("all", 20))
-    ]
-    assert ": held (" in decide("x", ("none", "ten", "all"), rows)
-    assert ": undecided (" in decide("x", ("none", "one", "all"), rows)
-    assert ": not held (" in decide("x", ("all", "ten"), rows)
-    assert "undecided, two was not run" in decide("x", ("none", "two"), rows)
 
 
 def test_every_experiment_explains_itself() -> None:

@@ -21,14 +21,14 @@ from oat.evaluation.local_processes import LocalProcesses
 from oat.evaluation.plan import Plan, plan_evaluation
 from oat.evaluation.protocol import Protocol
 from oat.evaluation.ray_actors import RayActors
-from oat.evaluation.records import EpisodeKey, EpisodeRecord, RecordLog, read_records
+from oat.evaluation.records import RECORDS_FILE, EpisodeKey, EpisodeRecord, RecordLog, read_records
 from oat.evaluation.rollout import Episode, Rollout
 from oat.evaluation.tables import by_policy, check_run_alike, comparison_table, summarize, summary_table
 from oat.policies import Policy, load_policy
 from oat.progress import Progress, progress_bar
 from oat.sims import load_simulator
 
-RECORDS_FILE, VIDEOS_FOLDER = "records.jsonl", "videos"
+VIDEOS_FOLDER = "videos"
 
 
 def evaluate_policy(config: EvalConfig) -> None:

@@ -3,9 +3,12 @@
 import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from typing import Literal
 
 from oat.errors import InvalidOption, unknown_name
+
+_LONGEST_CHUNK = 64
 
 
 @dataclass(frozen=True)
@@ -68,3 +71,19 @@ def find_protocol(
         raise unknown_name("simulator", simulator, PROTOCOLS)
     changes = {"execute": execute, "cameras": cameras, "image_size": image_size}
     return replace(PROTOCOLS[simulator], **{name: value for name, value in changes.items() if value is not None})  # type: ignore[arg-type]
+
+
+def protocol_name(hashed: str) -> str:
+    """As a person calls it, if it is known: records keep its hash."""
+    return _known_names().get(hashed, f"protocol {hashed}")
+
+
+@cache
+def _known_names() -> dict[str, str]:
+    """Of the benchmarks' protocols, and of those that execute more or less of each chunk."""
+    variants = {
+        replace(protocol, execute=count).hash: f"{name}, executing {count}"
+        for name, protocol in PROTOCOLS.items()
+        for count in range(1, _LONGEST_CHUNK + 1)
+    }
+    return variants | {protocol.hash: name for name, protocol in PROTOCOLS.items()}

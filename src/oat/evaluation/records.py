@@ -13,6 +13,9 @@ from oat.errors import CorruptDataset, InvalidOption
 from oat.interfaces import Split
 from oat.json_lines import JsonLinesWriter, read_json_lines
 
+RECORDS_FILE = "records.jsonl"
+COMPRESSED_RECORDS_FILE = f"{RECORDS_FILE}.gz"
+
 
 @dataclass(frozen=True)
 class EpisodeKey:

@@ -90,6 +90,8 @@ class PairedComparison:
     """Conditions that only the one or only the other solved (more often)."""
     p_value: float
     """Exact, two-sided: how likely so uneven a split would be if neither were better."""
+    pairs: int
+    """Conditions that were compared."""
 
     @property
     def verdict(self) -> str:
@@ -109,7 +111,8 @@ def compare_paired(
     stratum = np.zeros(len(gaps), np.int64) if strata is None else _numbers(strata, len(gaps))
     parts = [gaps[stratum == number] for number in range(int(stratum.max()) + 1)]
     only_first, only_second = int((gaps < 0).sum()), int((gaps > 0).sum())
-    return PairedComparison(_bootstrap(parts), only_first, only_second, _sign_test(only_first, only_second))
+    p_value = _sign_test(only_first, only_second)
+    return PairedComparison(_bootstrap(parts), only_first, only_second, p_value, len(gaps))
 
 
 def _numbers(names: Sequence[Hashable], count: int) -> Int64[np.ndarray, " count"]:

@@ -78,9 +78,9 @@ def by_policy(records: Iterable[EpisodeRecord]) -> dict[str, list[EpisodeRecord]
     return policies
 
 
-def check_run_alike(keys: Iterable[EpisodeKey]) -> None:
+def check_run_alike(keys: Iterable[EpisodeKey], *, same_protocol: bool = True) -> None:
     """Refuse to put side by side what was not run alike."""
-    ways = sorted({f"protocol {key.protocol} on {key.split} conditions" for key in keys})
+    ways = sorted({f"protocol {key.protocol} " * same_protocol + f"on {key.split} conditions" for key in keys})
     if len(ways) > 1:
         raise InvalidOption(f"these records were not made alike: {', '.join(ways)}; keep them in different directories")
 
@@ -218,15 +218,22 @@ def comparison_table(first: Sequence[EpisodeRecord], second: Sequence[EpisodeRec
     return table
 
 
-def compare_policies(first: Sequence[EpisodeRecord], second: Sequence[EpisodeRecord]) -> PairedComparison:
-    """The second against the first on the initial conditions that both met, tasks counting alike."""
-    shared = _shared_conditions(first, second)
+def compare_policies(
+    first: Sequence[EpisodeRecord], second: Sequence[EpisodeRecord], *, same_protocol: bool = True
+) -> PairedComparison:
+    """The second against the first on the initial conditions that both met, tasks counting alike.
+
+    Without `same_protocol` their protocols may differ: where what these prescribe is what is compared.
+    """
+    shared = _shared_conditions(first, second, same_protocol=same_protocol)
     one, two = by_condition(first), by_condition(second)
     return compare_paired([one[each] for each in shared], [two[each] for each in shared], [task for task, _ in shared])
 
 
-def _shared_conditions(first: Sequence[EpisodeRecord], second: Sequence[EpisodeRecord]) -> list[tuple[str, int]]:
-    check_run_alike(record.key for record in (*first, *second))
+def _shared_conditions(
+    first: Sequence[EpisodeRecord], second: Sequence[EpisodeRecord], *, same_protocol: bool = True
+) -> list[tuple[str, int]]:
+    check_run_alike((record.key for record in (*first, *second)), same_protocol=same_protocol)
     others = by_condition(second)
     shared = [condition for condition in by_condition(first) if condition in others]
     if not shared:

@@ -1,10 +1,20 @@
 """The experiments by name: which evaluations each needs, and the tables that it makes of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from oat.experiments import coarse_to_fine, fast_failure, latency, modelability, paper, real, teaser, timings
-from oat.experiments.claims import BETTER_THAN_RIVALS, MONOTONE, Claim
+from oat.experiments import (
+    coarse_to_fine,
+    fast_failure,
+    horizons,
+    latency,
+    modelability,
+    paper,
+    real,
+    teaser,
+    timings,
+)
+from oat.experiments.claims import BETTER_THAN_RIVALS, MONOTONE
 from oat.experiments.config import ExperimentName
 from oat.experiments.methods import (
     COMPARED,
@@ -15,11 +25,10 @@ from oat.experiments.methods import (
     QUEST,
     UNORDERED,
     UNORDERED_FULL_REGISTERS,
-    with_horizons,
     with_levels,
 )
 from oat.experiments.study import Evaluation, Study
-from oat.experiments.success import Row, read_rows, success_sheet
+from oat.experiments.success import per_task_sheet, read_rows, success_sheet
 from oat.report.sheet import Sheet, load_sheets
 
 
@@ -41,8 +50,11 @@ def _sim_evaluations(study: Study) -> list[Evaluation]:
 
 
 def _sim_sheets(study: Study) -> list[Sheet]:
-    claims = [*BETTER_THAN_RIVALS, MONOTONE]
-    return _sheets(study, "table-sim: simulation benchmarking, success in %", _sim_evaluations(study), claims)
+    rows, claims = read_rows(study, _sim_evaluations(study)), [*BETTER_THAN_RIVALS, MONOTONE]
+    title = "table-sim: simulation benchmarking, success in %"
+    pooled = success_sheet(study, title, rows, paper.AVERAGE.get(study.sim), claims)
+    tasks = paper.PER_TASK.get(study.sim, {})
+    return [pooled, per_task_sheet(study, "table-sim: task by task (the appendix's table)", rows, tasks)]
 
 
 def _ordering_evaluations(study: Study) -> list[Evaluation]:
@@ -57,9 +69,12 @@ def _ordering_sheets(study: Study) -> list[Sheet]:
         ("OAT without ordering acts worse", ("OAT×_8", "OAT_8")),
         ("without nested dropout, four tokens of OAT are still better", ("OAT×_8", "OAT_4")),
         ("causal registers matter beside nested dropout", ("OAT, full registers_8", "OAT_8")),
+        ("causal registers matter without nested dropout", ("OAT×, full registers_8", "OAT×_8")),
         MONOTONE,
     ]
-    return _sheets(study, "table-ordering: what ordering is worth, success in %", _ordering_evaluations(study), claims)
+    rows = read_rows(study, _ordering_evaluations(study))
+    title = "table-ordering: what ordering is worth, success in %"
+    return [success_sheet(study, title, rows, paper.AVERAGE.get(study.sim), claims)]
 
 
 def _codebook_evaluations(study: Study) -> list[Evaluation]:
@@ -80,51 +95,6 @@ def _codebook_sheets(study: Study) -> list[Sheet]:
     return [success_sheet(study, title, rows, published, claims)]
 
 
-def _horizons(study: Study) -> tuple[Sequence[int], Sequence[int]]:
-    sizes: dict[str, tuple[Sequence[int], Sequence[int]]] = {
-        "smoke": ((8,), (1, 2)),
-        "cpu": ((16, 32, 64), (2, 8)),
-        "paper": ((8, 16, 32, 64), (1, 2, 4, 8)),
-    }
-    return sizes[study.scale.name]
-
-
-def _regimes(action_horizon: int) -> tuple[int, ...]:
-    """Half of the chunk, and always 8 actions."""
-    return tuple(dict.fromkeys((action_horizon // 2, 8)))
-
-
-def _horizon_evaluations(study: Study) -> list[Evaluation]:
-    action_horizons, latent_horizons = _horizons(study)
-    return [
-        Evaluation(with_horizons(action, latent), execute=None if execute == 16 else execute)
-        for action in action_horizons
-        for latent in latent_horizons
-        for execute in _regimes(action)
-    ]
-
-
-def _horizon_sheets(study: Study) -> list[Sheet]:
-    """One table for each regime; the paper shows them as pictures without numbers."""
-    action_horizons, latent_horizons = _horizons(study)
-    sheets = []
-    for title, chosen in (("half of the chunk is executed", lambda action: action // 2), ("8 actions", lambda _: 8)):
-        rows: list[Row] = []
-        for action in action_horizons:
-            for latent in latent_horizons:
-                execute = chosen(action)
-                method = with_horizons(action, latent)
-                found = read_rows(study, [Evaluation(method, execute=None if execute == 16 else execute)])
-                row = next(row for row in found if row.label == method.label(latent))
-                rows.append(Row(f"H_a={action} H_l={latent}", row.records, row.steps))
-        sheets.append(success_sheet(study, f"table-horizons: {title}, success in %", rows))
-    return sheets
-
-
-def _sheets(study: Study, title: str, evaluations: Sequence[Evaluation], claims: Sequence[Claim]) -> list[Sheet]:
-    return [success_sheet(study, title, read_rows(study, evaluations), paper.AVERAGE.get(study.sim), claims)]
-
-
 def _drawn(name: ExperimentName, draw: Callable[[Study], list[Sheet]]) -> Callable[[Study], list[Sheet]]:
     """A figure looks at models; where a study is published without them, the tables that came with it stand."""
 
@@ -141,7 +111,7 @@ EXPERIMENTS: dict[ExperimentName, Experiment] = {
         "tokens and milliseconds per chunk (Table II)", lambda study: [], latency.sheets, timings.measure
     ),
     "table-ordering": Experiment("OAT against OAT× (Table III)", _ordering_evaluations, _ordering_sheets),
-    "table-horizons": Experiment("action and token horizons (Fig. 5)", _horizon_evaluations, _horizon_sheets),
+    "table-horizons": Experiment("action and token horizons (Fig. 5)", horizons.evaluations, horizons.sheets),
     "table-codebook": Experiment("FSQ levels (Table IV)", _codebook_evaluations, _codebook_sheets),
     "table-real": Experiment("trials of a robot (Table V)", real.evaluations, real.sheets, real.measure),
     "figure-teaser": Experiment(

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 
+from oat.errors import InvalidOption
 from oat.evaluation.statistics import PairedComparison
 
 Claim = tuple[str, Sequence[str]]
@@ -21,9 +22,13 @@ def decide_claim(claim: Claim, known: Collection[str], compare: Callable[[str, s
         return f"claim: {sentence}: undecided, {', '.join(absent)} was not run"
     verdicts, told = [], []
     for worse, better in pairwise(chain):
-        result = compare(worse, better)
+        try:
+            result = compare(worse, better)
+        except InvalidOption as reason:  # nothing that both met, or not in the same way
+            return f"claim: {sentence}: undecided, {worse} and {better}: {reason}"
         verdicts.append(result.verdict)
-        told.append(f"{better} − {worse} = {100 * result.difference.estimate:+.1f} points, p = {result.p_value:.2g}")
+        gain = f"{100 * result.difference.estimate:+.1f}".replace("-", "−")
+        told.append(f"{better} − {worse} = {gain} points on {result.pairs} conditions, p = {result.p_value:.2g}")
     if all(verdict == "second" for verdict in verdicts):
         outcome = "held"
     else:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from oat.errors import InvalidOption
 from oat.evaluation.statistics import Interval, spearman
 from oat.evaluation.tables import compare_policies, percent
 from oat.experiments.code_lengths import CodeLengths, measure_code_lengths
@@ -28,7 +29,7 @@ from oat.experiments.methods import (
 )
 from oat.experiments.pictures import color_of, new_figure, save_figure, whiskers
 from oat.experiments.study import Evaluation, Study
-from oat.experiments.success import NONE, Row, circumstances, not_run, read_rows
+from oat.experiments.success import NONE, Row, absences, circumstances, not_run, read_rows
 from oat.policies import AutoregressivePolicy
 from oat.report.sheet import Sheet
 
@@ -52,6 +53,8 @@ class Point:
     """Of a held-out chunk's tokens under the policy: −log2 p."""
     open_loop: float
     """Mean squared difference between what the policy would do and what was demonstrated, in model space."""
+    undecodable: float
+    """Share of the policy's held-out chunks."""
 
     @property
     def success(self) -> Interval | None:
@@ -70,7 +73,7 @@ def sheets(study: Study) -> list[Sheet]:
 
 def _points(study: Study, method: Method) -> Iterator[Point]:
     """One for each number of tokens that the method acts from."""
-    chosen = study.evaluations((method,)) if method in COMPARED else [Evaluation(method)]
+    chosen = study.evaluations((method,)) if method in (*COMPARED, UNORDERED) else [Evaluation(method)]
     fitted = [read_measures(study, method.run("tokenizers", each.seed)) for each in chosen]
     trained = [read_measures(study, method.run("policies", each.seed)) for each in chosen]
     for row, prefix in zip(read_rows(study, chosen), method.prefixes or (None,), strict=True):
@@ -80,6 +83,7 @@ def _points(study: Study, method: Method) -> Iterator[Point]:
             _mean(_error(each, prefix) for each in fitted),
             _mean(_nll(each, prefix) for each in trained) / math.log(2),
             _mean(_error(each, prefix) for each in trained),
+            _mean(each.get("undecodable", math.nan) for each in trained),
         )
 
 
@@ -122,23 +126,36 @@ _PREDICTORS: dict[str, Callable[[Point], float]] = {
 def _points_sheet(points: Sequence[Point], told: Sequence[str]) -> Sheet:
     columns = (
         *("policy", "steps", "tokens", "reconstruction MSE", "NLL, bits per chunk", "open-loop MSE"),
-        *("success %", "95 %"),
+        *("success %", "95 %", "episodes"),
     )
     rows = tuple(
         (
             *(point.row.label, point.row.steps),
             *map(_number, (point.tokens, point.mse, point.bits, point.open_loop)),
             *((NONE, NONE) if point.success is None else percent(point.success)),
+            f"{len(point.row.records):,}",
         )
         for point in points
     )
     acted = [point for point in points if point.success is not None]
     notes = [f"success and {name}: {_correlation(acted, value)}" for name, value in _PREDICTORS.items()]
-    absent = [point.row.label for point in points if point.success is None]
-    reading = "MSE and NLL: the checkpoints' own, on held-out chunks; means over training seeds; open-loop: of actions "
-    reading += "that the policy samples, which may differ from the demonstrated ones and still be right"
-    told = (reading, *notes, _counterexamples(acted), *not_run(absent), *told)
+    absent = not_run(absences(point.row for point in points))
+    told = (*_reading(points), *notes, _counterexamples(acted), *absent, *told)
     return Sheet(f"{NAME}: error, bits, tokens and success", columns, rows, told)
+
+
+def _reading(points: Sequence[Point]) -> Iterator[str]:
+    """What the columns are."""
+    yield "MSE and NLL: the checkpoints' own, on held-out chunks; means over training seeds"
+    yield (
+        "open-loop: of the likeliest tokens' chunk (DP: of a sampled one), which may differ from the demonstrated one "
+        "and still be right"
+    )
+    for point in points:
+        if point.undecodable > 0:
+            decoded = f"{1 - point.undecodable:.0%} of held-out chunks, those that decode"
+            yield f"{point.row.label}: open-loop error of {decoded}"
+    yield "points of one method share their policies, so p is too small where there are several of them"
 
 
 def _number(value: float) -> str:
@@ -161,7 +178,10 @@ def _counterexamples(points: Sequence[Point]) -> str:
     if not pairs:
         return f"{claim}: undecided, there are no two methods to compare"
     for one, other in pairs:
-        result = compare_policies(one.row.records, other.row.records)
+        try:
+            result = compare_policies(one.row.records, other.row.records)
+        except InvalidOption:  # nothing that both met
+            continue
         if result.p_value < 0.05 / len(pairs) and result.only_second > result.only_first:
             found.append(f"{one.row.label} has the smaller error and acts worse than {other.row.label}")
     if found:

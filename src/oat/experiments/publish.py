@@ -5,22 +5,27 @@ import shutil
 from pathlib import Path
 
 from oat.atomic import staged_file
-from oat.evaluation.evaluate import RECORDS_FILE
+from oat.evaluation.records import COMPRESSED_RECORDS_FILE, RECORDS_FILE
 from oat.experiments.pace import PACE_FILE
 from oat.experiments.real import TRIALS_FOLDER
-from oat.experiments.runs import DONE_FOLDER
+from oat.experiments.runs import DONE_FOLDER, marker
 from oat.experiments.timings import TIMINGS_FILE
 
-COMPRESSED_RECORDS = f"{RECORDS_FILE}.gz"
 _COPIED = (f"{DONE_FOLDER}/*.json", PACE_FILE, TIMINGS_FILE, "tables/*", "figures/*", f"{TRIALS_FOLDER}/*.jsonl")
 
 
 def publish(study: Path, target: Path) -> None:
-    """Records compressed, trials, commands, times, tables and figures; `--out` can be this, with --only-tables."""
+    """Finished evaluations' records, compressed, trials, commands, times, tables and figures.
+
+    `--out` can be the target, with --only-tables.
+    """
     for pattern in _COPIED:
         for file in sorted(study.glob(pattern)):
             with staged_file(target / file.relative_to(study)) as staging:
                 shutil.copyfile(file, staging)
     for file in sorted(study.glob(f"records/*/{RECORDS_FILE}")):
-        with staged_file(target / file.relative_to(study).with_name(COMPRESSED_RECORDS)) as staging:
+        run = file.parent.relative_to(study)
+        if not marker(study, str(run)).exists():
+            continue
+        with staged_file(target / run / COMPRESSED_RECORDS_FILE) as staging:
             staging.write_bytes(gzip.compress(file.read_bytes(), mtime=0))

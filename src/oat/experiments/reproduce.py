@@ -14,15 +14,18 @@ from oat.experiments.scales import SCALES
 from oat.experiments.schedule import Submit, open_workers, perform_all
 from oat.experiments.study import Study
 from oat.report.sheet import write_sheets
+from oat.sims.rendering import INSTALL_COMMAND, graphics_library
 
 
 def reproduce(config: ReproduceConfig) -> None:
     """Run what is not there yet, write tables/NAME.json, .md and .tex, figures/NAME.png, and show the tables."""
     folder = config.out.resolve() / config.scale / config.sim
     data = None if config.data is None else config.data.resolve()
-    study = Study(SCALES[config.scale], config.sim, folder, data, config.seeds)
+    study = Study(SCALES[config.scale], config.sim, folder, data, config.seeds, graphics_library() is not None)
     folder.mkdir(parents=True, exist_ok=True)
     if not config.only_tables:
+        if study.scale.videos and not study.films:
+            _tell(f"no episodes are filmed: that needs EGL or OSMesa ({INSTALL_COMMAND})")
         with exclusive(folder, f"reproducing into {folder}"), open_workers(config) as submit:
             for name in config.names:
                 _run(study, name, submit, config.jobs)
@@ -50,5 +53,9 @@ def _run(study: Study, name: ExperimentName, submit: Submit, jobs: int) -> None:
 def _measure_pace(pace: Pace, methods: Sequence[Method], submit: Submit) -> None:
     if methods:
         names = ", ".join(method.name for method in methods)
-        Console(stderr=True, soft_wrap=True).print(f"timing a few training steps of {names}", highlight=False)
+        _tell(f"timing a few training steps of {names}")
         submit(pace.measure, methods).result()
+
+
+def _tell(message: str) -> None:
+    Console(stderr=True, soft_wrap=True).print(message, highlight=False)

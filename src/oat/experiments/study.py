@@ -7,12 +7,11 @@ from typing import Literal
 
 from oat.errors import InvalidOption
 from oat.evaluation.config import EvalConfig
-from oat.evaluation.evaluate import RECORDS_FILE
 from oat.evaluation.plan import decoding_name
-from oat.evaluation.records import EpisodeRecord, read_records
+from oat.evaluation.records import COMPRESSED_RECORDS_FILE, RECORDS_FILE, EpisodeRecord, read_records
 from oat.experiments.methods import Method
 from oat.experiments.pace import Pace
-from oat.experiments.runs import DONE_FOLDER, Run, marker
+from oat.experiments.runs import DONE_FOLDER, Run, marker, read_result
 from oat.experiments.scales import Scale
 from oat.policies import TokenDecoding
 from oat.sims import load_simulator
@@ -55,6 +54,8 @@ class Study:
     given_data: Path | None = None
     seeds: int | None = None
     """Training seeds, if not the scale's."""
+    films: bool = True
+    """Whether videos can be made here."""
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -133,7 +134,7 @@ class Study:
 
     def records(self, evaluation: Evaluation) -> dict[int | None, list[EpisodeRecord]]:
         """Episodes by the number of tokens acted from; nothing where it has not been run."""
-        files = [self.folder / evaluation.name / name for name in (RECORDS_FILE, f"{RECORDS_FILE}.gz")]
+        files = [self.folder / evaluation.name / name for name in (RECORDS_FILE, COMPRESSED_RECORDS_FILE)]
         found = [file for file in files if file.exists()]
         if not found:
             return {}
@@ -142,6 +143,11 @@ class Study:
             return {None: records}
         names = {tokens: decoding_name(TokenDecoding(tokens)) for tokens in evaluation.method.prefixes}
         return {tokens: [each for each in records if each.key.decoding == name] for tokens, name in names.items()}
+
+    def commit(self, evaluation: Evaluation) -> str | None:
+        """Of the code that ran it, if that was noted."""
+        noted: str | None = read_result(self.folder, evaluation.name).get("commit")
+        return noted
 
     def _demonstrated(self) -> tuple[str, ...]:
         return () if self.given_data else (DEMONSTRATIONS,)
@@ -167,7 +173,7 @@ class Study:
             first_seed=seed,
             num_tokens=method.prefixes,
             execute=evaluation.execute,
-            videos=self.scale.videos if seed == 0 else 0,
+            videos=self.scale.videos if self.films and seed == 0 else 0,
             workers=1,
         )
         yield Run(self.folder, evaluation.name, config, (policy.name,))

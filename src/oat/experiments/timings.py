@@ -22,8 +22,8 @@ from oat.data.episodes import STATE, Episodes, open_dataset
 from oat.data.normalize import Normalizer, action_statistics
 from oat.experiments import paper
 from oat.experiments.methods import COMPARED, OAT, Method
+from oat.experiments.runs import commit
 from oat.experiments.study import Study
-from oat.experiments.success import commit
 from oat.policies import AutoregressivePolicy, ChunkPredictor, DiffusionPolicy, Policy, TokenDecoding
 from oat.policies.context import ContextConfig
 from oat.policies.training import PRESETS

@@ -2,18 +2,17 @@
 
 import base64
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, zip_longest
 from pathlib import Path
 
 from oat.evaluation.evaluate import VIDEOS_FOLDER
-from oat.evaluation.protocol import PROTOCOLS
+from oat.evaluation.protocol import protocol_name
 from oat.evaluation.records import EpisodeKey, EpisodeRecord, read_records
 from oat.evaluation.tables import POOLED, Summary, by_policy, summarize
 from oat.report.findings import Findings
 
-_LONGEST_CHUNK = 64
 _VIDEOS = 8
 _VIDEO_BYTES = 5_000_000
 
@@ -69,7 +68,6 @@ class Video:
 
 def closed_loops(found: Findings) -> list[ClosedLoop]:
     """All records, by how they were made; an episode that lies in two files counts once."""
-    known = _known_protocols()
     first: dict[EpisodeKey, Path] = {}
     groups: dict[tuple[str, str], list[EpisodeRecord]] = {}
     for path in found.records:
@@ -84,23 +82,13 @@ def closed_loops(found: Findings) -> list[ClosedLoop]:
                     groups.setdefault((record.key.protocol, record.key.split), []).append(record)
     return [
         ClosedLoop(
-            known.get(protocol, f"protocol {protocol}"),
+            protocol_name(protocol),
             split,
             tuple(records),
             tuple(summarize(records)),
         )
         for (protocol, split), records in groups.items()
     ]
-
-
-def _known_protocols() -> dict[str, str]:
-    """Names for the hashes of the benchmarks' protocols, and of those that execute more or less of each chunk."""
-    variants = {
-        replace(protocol, execute=count).hash: f"{name}, executing {count}"
-        for name, protocol in PROTOCOLS.items()
-        for count in range(1, _LONGEST_CHUNK + 1)
-    }
-    return variants | {protocol.hash: name for name, protocol in PROTOCOLS.items()}
 
 
 def choose_videos(found: Findings, loops: Sequence[ClosedLoop]) -> tuple[list[Video], int]:

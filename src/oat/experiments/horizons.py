@@ -1,0 +1,82 @@
+"""table-horizons: how long a chunk should be, and how many tokens it should have (Fig. 5), in two regimes.
+
+The paper executes half of each chunk, as one would, and always 8 actions, to tell what is predicted from what is done.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from oat.experiments.claims import Claim
+from oat.experiments.config import ExperimentName, ScaleName
+from oat.experiments.methods import OAT, with_horizons
+from oat.experiments.study import Evaluation, Study
+from oat.experiments.success import Row, read_rows, success_sheet
+from oat.report.sheet import Sheet
+
+NAME: ExperimentName = "table-horizons"
+_ACTION_HORIZONS: dict[ScaleName, Sequence[int]] = {"smoke": (8,), "cpu": (16, 32, 64), "paper": (8, 16, 32, 64)}
+_LATENT_HORIZONS: dict[ScaleName, Sequence[int]] = {"smoke": (1, 2), "cpu": (2, 8), "paper": (1, 2, 4, 8)}
+_REGIMES: dict[str, Callable[[int], int]] = {
+    "half of the chunk is executed": lambda action_horizon: action_horizon // 2,
+    "8 actions are executed": lambda _: 8,
+}
+
+
+def evaluations(study: Study) -> list[Evaluation]:
+    """Every pair of horizons in both regimes; where these are the same, once."""
+    return list(
+        dict.fromkeys(
+            _evaluation(action, latent, executed(action))
+            for action in _ACTION_HORIZONS[study.scale.name]
+            for latent in _LATENT_HORIZONS[study.scale.name]
+            for executed in _REGIMES.values()
+        )
+    )
+
+
+def sheets(study: Study) -> list[Sheet]:
+    """One for each regime; the paper shows them as pictures without numbers."""
+    actions, latents = _ACTION_HORIZONS[study.scale.name], _LATENT_HORIZONS[study.scale.name]
+    claims = (_claims_when_half_is_executed(actions, latents), _claims_when_as_much_is_executed(actions, latents))
+    made = []
+    for (title, executed), claimed in zip(_REGIMES.items(), claims, strict=True):
+        rows = [_row(study, action, latent, executed(action)) for action in actions for latent in latents]
+        made.append(success_sheet(study, f"{NAME}: {title}, success in %", rows, claims=claimed, alike=False))
+    return made
+
+
+def _evaluation(action: int, latent: int, execute: int) -> Evaluation:
+    usual = execute == OAT.action_horizon // 2  # what the benchmarks' protocols execute
+    return Evaluation(with_horizons(action, latent), execute=None if usual else execute)
+
+
+def _row(study: Study, action: int, latent: int, execute: int) -> Row:
+    """With all tokens."""
+    found = read_rows(study, [_evaluation(action, latent, execute)])
+    return replace(found[-1], label=_label(action, latent))
+
+
+def _label(action: int, latent: int) -> str:
+    return f"H_a={action} H_l={latent}"
+
+
+def _claims_when_half_is_executed(actions: Sequence[int], latents: Sequence[int]) -> list[Claim]:
+    longer = [
+        (f"longer chunks act worse, H_l={latent}", [_label(action, latent) for action in reversed(actions)])
+        for latent in latents
+        if len(actions) > 1
+    ]
+    more = [
+        (f"more tokens act better, H_a={action}", [_label(action, latent) for latent in latents]) for action in actions
+    ]
+    return [*longer, *more]
+
+
+def _claims_when_as_much_is_executed(actions: Sequence[int], latents: Sequence[int]) -> list[Claim]:
+    moderate = OAT.action_horizon
+    return [
+        (f"H_a={moderate} acts better than {other}, H_l={latent}", (_label(other, latent), _label(moderate, latent)))
+        for latent in latents
+        for other in (actions[0], actions[-1])
+        if other != moderate
+    ]

@@ -1,0 +1,60 @@
+"""One run of a study: when it counts as done, and what is noted of it."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from oat.errors import InvalidOption
+from oat.experiments.runs import Run, commit, last_step, marker, read_result
+from oat.sims.config import CollectConfig
+
+
+def _made(folder: Path, name: str, needs: tuple[str, ...] = ()) -> Run:
+    """A run whose result is there already, so that it is done at once."""
+    out = folder / name
+    out.mkdir(exist_ok=True)
+    run = Run(folder, name, CollectConfig("metaworld", ("box-close",), out, episodes=1), needs)
+    run.perform()
+    return run
+
+
+def test_a_run_notes_the_code_that_did_it(tmp_path: Path) -> None:
+    run = _made(tmp_path, "first")
+    assert run.done
+    assert read_result(tmp_path, "first")["commit"] == commit()
+    assert read_result(tmp_path, "other") == {}
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_what_was_made_from_a_replaced_run_is_refused(tmp_path: Path, replaced: bool) -> None:
+    _made(tmp_path, "first")
+    second = _made(tmp_path, "second", ("first",))
+    assert second.done
+    file = marker(tmp_path, "first")
+    if replaced:
+        file.write_text(json.dumps({**read_result(tmp_path, "first"), "seconds": 99.0}))
+    else:
+        file.unlink()
+    with pytest.raises(InvalidOption, match=r"second made from first, since replaced or removed; remove .*second"):
+        _ = second.done
+
+
+def test_results_from_before_needs_were_noted_stand(tmp_path: Path) -> None:
+    _made(tmp_path, "first")
+    second = replace(_made(tmp_path, "second"), needs=("first",))
+    assert second.done
+
+
+def test_without_git_the_commit_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert commit() == "unknown"
+
+
+@pytest.mark.parametrize("lines", [0, 1, 500])
+def test_the_last_step_of_a_log(tmp_path: Path, lines: int) -> None:
+    """Also of a log of one line, and while the next one is being written."""
+    log = "".join(json.dumps({"step": 20 * number, "loss": 0.5}) + "\n" for number in range(1, lines + 1))
+    (tmp_path / "metrics.jsonl").write_text(log + '{"step": 99')
+    assert last_step(tmp_path) == (20 * lines or None)

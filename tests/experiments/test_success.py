@@ -1,0 +1,158 @@
+"""Tables of success: what they say of records that are whole, partial, foreign or few."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from oat.evaluation.protocol import PROTOCOLS, find_protocol
+from oat.evaluation.records import EpisodeRecord, RecordLog
+from oat.experiments import paper
+from oat.experiments.horizons import evaluations, sheets
+from oat.experiments.methods import DP, QUEST
+from oat.experiments.scales import SCALES
+from oat.experiments.study import Evaluation, Study
+from oat.experiments.success import Row, decide, per_task_sheet, read_rows, success_sheet
+from oat.sims import load_simulator
+from oat.sims.config import SimulatorName
+from tests.evaluation.test_records import record
+
+TASKS = ("box-close", "coffee-pull")
+EPISODES = 40
+
+
+def episode(task: str, condition: int, seed: int = 0, protocol: str = PROTOCOLS["metaworld"].hash) -> EpisodeRecord:
+    made = record(condition)
+    key = replace(made.key, task=task, training_seed=seed, checkpoint=f"w{seed}", protocol=protocol)
+    return replace(made, key=key)
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Study:
+    """Two tasks, forty episodes of each."""
+    return Study(replace(SCALES["smoke"], tasks=2, episodes=EPISODES), "metaworld", tmp_path)
+
+
+@pytest.fixture
+def evaluated(study: Study) -> Callable[[Evaluation, list[EpisodeRecord]], None]:
+    def write(evaluation: Evaluation, records: list[EpisodeRecord]) -> None:
+        log = RecordLog(study.folder / evaluation.name / "records.jsonl")
+        for each in records:
+            log.append(each)
+        log.close()
+
+    return write
+
+
+def whole(seed: int = 0, solved: int = EPISODES, protocol: str = PROTOCOLS["metaworld"].hash) -> list[EpisodeRecord]:
+    """Each training seed meets conditions of its own."""
+    return [
+        replace(episode(task, EPISODES * seed + number, seed, protocol), success=number < solved)
+        for task in TASKS
+        for number in range(EPISODES)
+    ]
+
+
+def row(label: str, solved: int, count: int = 40) -> Row:
+    return Row(label, tuple(replace(record(number), success=number < solved) for number in range(count)), "")
+
+
+def test_claims_are_decided_by_paired_episodes() -> None:
+    """Where ten conditions are solved by one method only, it is better; where one is, nobody knows."""
+    rows = [row(label, solved) for label, solved in (("none", 0), ("one", 1), ("ten", 10), ("all", 40))]
+    assert ": held (ten − none = +25.0 points on 40 conditions, p = 0.002; all − ten" in decide(
+        "x", ("none", "ten", "all"), rows, 1
+    )
+    assert ": undecided (" in decide("x", ("none", "one", "all"), rows, 1)
+    assert ": not held (ten − all = −75.0 points" in decide("x", ("all", "ten"), rows, 1)
+    assert "undecided, two was not run" in decide("x", ("none", "two"), rows, 1)
+
+
+def test_a_claim_says_what_was_trained_only_once() -> None:
+    twice = row("twice", 40)
+    seeds = tuple(
+        replace(each, key=replace(each.key, training_seed=number % 2)) for number, each in enumerate(twice.records)
+    )
+    decided = decide("x", ("once", "twice"), [row("once", 0), replace(twice, records=seeds)], 1)
+    assert decided.endswith("; trained once: once")
+
+
+def test_few_episodes_decide_nothing() -> None:
+    rows = [row("none", 0, 20), row("all", 20, 20)]
+    assert decide("x", ("none", "all"), rows, 1) == "claim: x: undecided, too few episodes of none, all"
+
+
+def test_an_evaluation_that_is_not_whole_is_left_out_and_said(
+    study: Study, evaluated: Callable[[Evaluation, list[EpisodeRecord]], None]
+) -> None:
+    evaluated(Evaluation(QUEST, 0), whole(0, solved=20))
+    evaluated(Evaluation(QUEST, 1), whole(1)[:45])
+    rows = read_rows(study, [Evaluation(DP), *(Evaluation(QUEST, seed) for seed in range(3))])
+    sheet = success_sheet(study, "t", rows)
+    assert [cells[4] for cells in sheet.rows] == ["—", "50.0"]
+    assert "not run: DP, QueST seed 1 (only 45 episodes, left out), QueST seed 2" in sheet.notes
+    assert "QueST: 40 episodes per task from 1 training seed" in sheet.notes
+
+
+def test_different_protocols_are_named_and_not_compared(
+    study: Study, evaluated: Callable[[Evaluation, list[EpisodeRecord]], None]
+) -> None:
+    evaluated(Evaluation(QUEST), whole())
+    evaluated(Evaluation(DP), whole(protocol=find_protocol("metaworld", execute=8).hash))
+    rows = read_rows(study, [Evaluation(QUEST), Evaluation(DP)])
+    notes = success_sheet(study, "t", rows, claims=[("x", ("DP", "QueST"))]).notes
+    told = "metaworld on reporting conditions: QueST; metaworld, executing 8 on reporting conditions: DP"
+    assert f"protocols: {told}" in notes
+    assert any(
+        note.startswith("claim: x: undecided, DP and QueST: these records were not made alike") for note in notes
+    )
+    on_purpose = success_sheet(study, "t", rows, claims=[("x", ("DP", "QueST"))], alike=False).notes
+    assert f"protocols, which differ on purpose: {told}" in on_purpose
+    assert any("x: undecided (QueST − DP = +0.0 points on 80 conditions, p = 1)" in note for note in on_purpose)
+
+
+def test_nothing_in_common_decides_nothing(
+    study: Study, evaluated: Callable[[Evaluation, list[EpisodeRecord]], None]
+) -> None:
+    """One method's first training seed is missing, the other has only that."""
+    evaluated(Evaluation(QUEST, 1), whole(1))
+    evaluated(Evaluation(DP, 0), whole(0))
+    rows = read_rows(study, [Evaluation(QUEST, 0), Evaluation(QUEST, 1), Evaluation(DP)])
+    decided = decide("x", ("DP", "QueST"), rows, 2)
+    assert decided.startswith("claim: x: undecided, DP and QueST: the two sides share no initial conditions")
+
+
+def test_task_by_task_the_paper_stands_beside(
+    study: Study, evaluated: Callable[[Evaluation, list[EpisodeRecord]], None]
+) -> None:
+    evaluated(Evaluation(DP), whole(solved=10))
+    sheet = per_task_sheet(study, "t", read_rows(study, [Evaluation(DP)]), paper.PER_TASK["metaworld"])
+    assert sheet.rows == (
+        ("box-close", "DP", "25.0", "14 … 40", "21.2"),
+        ("coffee-pull", "DP", "25.0", "14 … 40", "27.6"),
+    )
+
+
+@pytest.mark.parametrize("sim", paper.PER_TASK)
+def test_the_papers_averages_are_those_of_its_tasks(sim: SimulatorName) -> None:
+    """Save for RoboCasa's Bin, where the paper's own two tables differ."""
+    for label, (average, _) in paper.AVERAGE[sim].items():
+        mean = np.mean([success[label] for success in paper.PER_TASK[sim].values()])
+        assert abs(mean - average) < (2.6 if (sim, label) == ("robocasa", "Bin") else 0.11), (label, mean)
+
+
+@pytest.mark.parametrize("sim", ["metaworld", "robomimic", "libero"])
+def test_the_papers_tasks_are_called_as_the_simulators_are(sim: SimulatorName) -> None:
+    assert set(paper.PER_TASK[sim]) <= set(load_simulator(sim).tasks)
+
+
+def test_horizons_are_compared_in_both_regimes(tmp_path: Path) -> None:
+    study = Study(SCALES["cpu"], "metaworld", tmp_path)
+    assert len(evaluations(study)) == 3 * 2 * 2 - 2  # H_a = 16 has one regime
+    half, fixed = sheets(study)
+    assert [cells[0] for cells in half.rows][:3] == ["H_a=16 H_l=2", "H_a=16 H_l=8", "H_a=32 H_l=2"]
+    assert sum("longer chunks act worse" in note for note in half.notes) == 2
+    assert sum("more tokens act better" in note for note in half.notes) == 3
+    assert sum("H_a=32 acts better than" in note for note in fixed.notes) == 4
