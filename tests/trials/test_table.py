@@ -48,9 +48,9 @@ def test_more_tokens(tmp_path: Path, successes: tuple[int, ...], monotone: str) 
 def test_claims_are_held_by_pairs_of_blocks(tmp_path: Path) -> None:
     (table,) = trial_sheets(_sheet(tmp_path, {"DP": 3, "QueST": 5, "FAST": 10, "OAT_8": 10}))
     notes = "\n".join(table.notes)
-    assert "OAT_8 acts better than DP: held (OAT_8 − DP = +70.0 points, p = 0.016)" in notes
-    assert "OAT_8 acts better than QueST: undecided (OAT_8 − QueST = +50.0 points, p = 0.062)" in notes
-    assert "OAT_8 acts better than FAST: undecided (OAT_8 − FAST = +0.0 points, p = 1)" in notes
+    assert "OAT_8 acts better than DP: held (OAT_8 − DP = +70.0 points on 10 conditions, p = 0.016)" in notes
+    assert "OAT_8 acts better than QueST: undecided (OAT_8 − QueST = +50.0 points on 10 conditions, p = 0.062)" in notes
+    assert "OAT_8 acts better than FAST: undecided (OAT_8 − FAST = +0.0 points on 10 conditions, p = 1)" in notes
     assert "OAT_8 acts better than Bin: undecided, Bin was not run" in notes
 
 
