@@ -188,6 +188,49 @@ def test_npz_without_actions(tmp_path: Path) -> None:
         open_dataset(tmp_path / "set.npz")
 
 
+def test_members_of_one_name_in_several_folders_are_several_arrays(tmp_path: Path) -> None:
+    position, following = np.zeros((5, 2), np.float32), np.ones((5, 2), np.float32)
+    arrays = {"obs/pos": position, "next_obs/pos": following, "actions": np.zeros((5, 2)), "episode_ends": [5]}
+    np.savez(tmp_path / "set.npz", **arrays)  # type: ignore[arg-type]
+    read = open_dataset(tmp_path / "set.npz")
+    np.testing.assert_array_equal(read.observation("observation.obs.pos")[np.arange(5)], position)
+    np.testing.assert_array_equal(read.observation("observation.next_obs.pos")[np.arange(5)], following)
+
+
+@pytest.mark.parametrize(("first", "second"), [("obs/pos", "obs.pos"), ("state", "observation.state")])
+def test_two_arrays_by_one_name_are_refused(first: str, second: str, tmp_path: Path) -> None:
+    arrays = {first: np.zeros((5, 2)), second: np.ones((5, 2)), "actions": np.zeros((5, 2)), "episode_ends": [5]}
+    np.savez(tmp_path / "set.npz", **arrays)  # type: ignore[arg-type]
+    with pytest.raises(CorruptDataset, match=f"more than one array is called .*{second}"):
+        open_dataset(tmp_path / "set.npz")
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"actions": 1.0}, InvalidEpisode, r"actions must be numbers \(frames, dimensions\), got float64 \(\)"),
+        ({"actions": ["left"]}, InvalidEpisode, "actions must be numbers"),
+        ({"episode_ends": 5}, InvalidEpisode, r"must increase up to 5 \(the frames\), got int64 \(\) with \[5\]"),
+        ({"episode_ends": [[5]]}, InvalidEpisode, r"must increase up to 5 .* \(1, 1\)"),
+        ({"episode_ends": ["5"]}, InvalidEpisode, "must increase up to 5 .* <U1"),
+        ({"episode_ends": [np.inf, 5]}, InvalidEpisode, "must increase up to 5"),
+        ({"episode_ends": np.array([4, 2, 5], np.uint64)}, InvalidEpisode, "must increase up to 5"),
+        ({"fps": []}, CorruptDataset, "fps must be one positive number"),
+        ({"fps": "fast"}, CorruptDataset, "fps must be one positive number, got .*fast"),
+        ({"fps": [0.0]}, CorruptDataset, "fps must be one positive number"),
+        ({"tasks": b"\xff\xfe"}, CorruptDataset, "tasks must be text in UTF-8"),
+        ({"tasks": ["a", "b"]}, InvalidEpisode, "2 tasks for 1 episodes"),
+    ],
+)
+def test_npz_of_other_types_and_shapes_is_refused(
+    changes: dict[str, object], error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    arrays = {"actions": np.zeros((5, 2)), "episode_ends": [5]} | changes
+    np.savez(tmp_path / "set.npz", **arrays)  # type: ignore[arg-type]
+    with pytest.raises(error, match=message):
+        open_dataset(tmp_path / "set.npz")
+
+
 def test_pickled_arrays_are_never_loaded(tmp_path: Path) -> None:
     np.savez(tmp_path / "set.npz", actions=np.array([{"a": 1}], dtype=object), episode_ends=[1])
     with pytest.raises(CorruptDataset, match="pickle"):
