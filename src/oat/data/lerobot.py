@@ -107,7 +107,7 @@ def read_lerobot(root: Path) -> Episodes:
             **_tasks(root, episodes),
             observations=_observations(root, info, columns, episodes, starts),
             fps=float(info["fps"]),
-            subsets=_splits(info, len(starts)),
+            subsets=read_splits(info, len(starts)),
             action_names=_dimension_names(features["action"]),
             source=f"{root} (LeRobot {VERSION})",
             robot_type=info.get("robot_type"),
@@ -319,7 +319,7 @@ def _dimension_names(feature: dict[str, Any]) -> tuple[str, ...]:
     return tuple(names) if len(names) == feature["shape"][0] else ()
 
 
-def _splits(info: dict[str, Any], episodes: int) -> dict[str, np.ndarray]:
+def read_splits(info: dict[str, Any], episodes: int) -> dict[str, np.ndarray]:
     """Splits are ranges of episodes, such as `0:50`; anything else is not known to LeRobot and left out."""
     splits, listed = {}, info.get("splits")
     for name, span in listed.items() if isinstance(listed, dict) else ():
