@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oat.cli import VERBS
+from oat.cli import VERBS, main
 from oat.data.episodes import open_dataset
-from oat.tokenizers import TOKENIZERS
+from oat.tokenizers import TOKENIZERS, BinTokenizer
+from oat.tokenizers.tokenizer import ActionSpace
 from tests.data.test_formats import assert_same
 from tests.datasets import WRITERS, make_episodes, write_npz, write_robomimic, write_zarr
 
@@ -156,6 +157,31 @@ def test_options_that_mean_nothing_are_refused(tmp_path: Path) -> None:
         assert len(done.stderr.strip().splitlines()) == 1 or "converting" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["inspect", "{tokenizer}"], "is a tokenizer: say with --data"),
+        (["inspect", "{tokenizer}", "--data", "{data}", "--subset", "none"], "--subset means nothing to a tokenizer"),
+        (["inspect", "{tokenizer}", "--data", "{data}", "--episodes", "x"], "--episodes means nothing to a tokenizer"),
+        (["inspect", "{data}", "--beside", "{tokenizer}"], "--beside means nothing to a data set"),
+        (["convert", "{data}", "{out}", "--image-size", "64"], "--image-size means nothing to images that are stored"),
+        (["fit", "--data", "{data}", "--out", "{out}", "--scale", "2"], "--scale means nothing to oat, it is for fast"),
+        (["fit", "--data", "{data}", "--out", "{out}", "--tokenizer", "bin", "--steps", "9"], "is for quest and oat"),
+    ],
+)
+def test_options_of_something_else_are_refused(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write_npz(tmp_path / "set.npz", make_episodes(3))
+    BinTokenizer(ActionSpace(8, 3)).save(tmp_path / "tokenizer")
+    places = {"data": data, "tokenizer": tmp_path / "tokenizer", "out": tmp_path / "out"}
+    with pytest.raises(SystemExit) as caught:
+        main([argument.format(**places) for argument in arguments])
+    assert caught.value.code == 1
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("kind", ["bin", "fast", "quest", "oat"])
 def test_fit(kind: str, tmp_path: Path) -> None:
     steps = np.cumsum(np.random.default_rng(0).normal(size=(600, 2)), axis=0).astype(np.float32)
@@ -170,9 +196,9 @@ def test_fit(kind: str, tmp_path: Path) -> None:
         "--action-horizon",
         "16",
     ]
-    done = oat("fit", *arguments, "--steps", "30", "--out", tmp_path / "run")
-    assert done.returncode == 0, done.stderr
     learned = kind in ("quest", "oat")
+    done = oat("fit", *arguments, *(["--steps", "30"] if learned else []), "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
     tokenizer = TOKENIZERS[kind].load(tmp_path / "run" / "best" if learned else tmp_path / "run")
     chunks = np.stack([steps[:16], steps[100:116]])
     assert tokenizer.decode(tokenizer.encode(chunks)).shape == (2, 16, 2)

@@ -34,10 +34,14 @@ def test_python_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_tree_names_every_module() -> None:
     tree = README.split("## The files")[1].split("```")[1]
-    named = set(re.findall(r"[\w-]+\.(?:py|sh|txt)|Makefile", tree))
-    modules = {path.name for path in (ROOT / "src").rglob("*.py")}
-    assert modules - named == set()
-    assert {name for name in named if name.endswith(".py")} - modules == set()
+    folder, named = "", set[str]()
+    for line in tree.splitlines():
+        if not line.startswith("    "):
+            package = re.match(r"  (\w+/)", line)
+            folder = package[1] if package else ""
+        named |= {folder + name for name in re.findall(r"\w+\.py", line)}
+    package_files = [path.relative_to(ROOT / "src/oat") for path in (ROOT / "src/oat").rglob("*.py")]
+    assert named == {"__init__.py"} | {path.as_posix() for path in package_files if path.name != "__init__.py"}
 
 
 def test_no_figure_is_missing() -> None:

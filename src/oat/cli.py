@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from oat.data.episodes import CameraStorage, WhenExists
-from oat.errors import OatError
+from oat.errors import InvalidOption, OatError, UnknownFormat, refuse_unused
 from oat.evaluation.config import EvalConfig
 from oat.experiments.config import ReproduceConfig
 from oat.runtime.config import LatencyConfig, Precision, ServeConfig
@@ -21,6 +21,7 @@ from oat.sims.config import CollectConfig
 from oat.training.config import FitConfig, TrainPolicyConfig
 from oat.trials.config import TrialsConfig
 
+_RENDERED_SIZE = 128
 _DESCRIPTION = """Ordered action tokenization: robot action chunks to a few ordered tokens and back.
 
 Each verb explains itself: oat VERB --help. Add --debug to any of them for the traceback of an error."""
@@ -44,19 +45,29 @@ def inspect(
         path: A data set (LeRobot v3.0 directory, HDF5, zarr ReplayBuffer, .npz), or a tokenizer's checkpoint or run.
         data: For a tokenizer: the demonstrations to hold it against.
         beside: For a tokenizer: others, fitted to the same demonstrations, to show in the same tables.
-        subset: Only this named group of episodes: an HDF5 filter key or a LeRobot split.
-        episodes: Only these episodes, such as 0:50,60.
+        subset: For a data set: only this named group of episodes, an HDF5 filter key or a LeRobot split.
+        episodes: For a data set: only these episodes, such as 0:50,60.
         picture: Where to write the picture (.png, .pdf or .svg); by default NAME-inspect.png in this directory.
         json: Print JSON instead of tables.
     """
-    from oat.report.dataset import inspect_dataset
-
     if data is not None:
+        refuse_unused("a tokenizer", "a data set", subset=subset, episodes=episodes)
         from oat.report.tokenizer import inspect_tokenizer
 
         inspect_tokenizer(path, data, beside, picture=picture, as_json=json)
         return
-    inspect_dataset(path, subset=subset, ranges=episodes, picture=picture, as_json=json)
+    refuse_unused("a data set", "a tokenizer with --data", beside=beside)
+    from oat.report.dataset import inspect_dataset
+
+    try:
+        inspect_dataset(path, subset=subset, ranges=episodes, picture=picture, as_json=json)
+    except UnknownFormat as error:
+        from oat.checkpoint import checkpoint_kind, find_checkpoint
+        from oat.tokenizers import TOKENIZERS
+
+        if checkpoint_kind(find_checkpoint(path)) in TOKENIZERS:
+            raise InvalidOption(f"{path} is a tokenizer: say with --data what to hold it against") from error
+        raise
 
 
 def convert(
@@ -68,7 +79,7 @@ def convert(
     fps: float | None = None,
     exists: WhenExists = "refuse",
     render: tuple[str, ...] | None = None,
-    image_size: int = 128,
+    image_size: int | None = None,
 ) -> None:
     """Convert a data set in any known format to LeRobotDataset v3.0.
 
@@ -82,15 +93,19 @@ def convert(
         exists: What to do when OUT exists.
         render: Observe robomimic's or LIBERO's demonstrations anew from the simulator states in the files, through
             cameras such as agentview robot0_eye_in_hand, or through none; stored observations are not taken over.
-        image_size: Height and width of rendered images.
+        image_size: Height and width of rendered images, by default 128.
     """
     from oat.data.convert import convert_dataset
 
     reobserve = None
-    if render is not None:
+    if render is None:
+        refuse_unused("images that are stored", "those of --render", image_size=image_size)
+    else:
         from oat.sims.replay import rerender
 
-        reobserve = partial(rerender, path=source, cameras=render, image_size=image_size)
+        reobserve = partial(
+            rerender, path=source, cameras=render, image_size=_RENDERED_SIZE if image_size is None else image_size
+        )
     convert_dataset(
         source, out, subset=subset, ranges=episodes, cameras=cameras, fps=fps, exists=exists, reobserve=reobserve
     )
@@ -114,7 +129,9 @@ def fit(config: tyro.conf.OmitArgPrefixes[FitConfig]) -> None:
     an interrupted run. FAST and Bin are fitted at once, and OUT is the checkpoint.
     """
     from oat.tokenizers.fitting import fit_tokenizer
+    from oat.tokenizers.options import check_options
 
+    check_options(config.tokenizer, config.recipe)
     fit_tokenizer(config)
 
 

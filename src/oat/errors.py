@@ -101,3 +101,11 @@ def unknown_name(kind: str, name: str, allowed: Iterable[str]) -> UnknownName:
         shown = options if len(options) <= 60 else [*options[:60], "…"]
         parts.append(f"Available: {', '.join(shown) or 'none'}.")
     return UnknownName(" ".join(parts))
+
+
+def refuse_unused(chosen: str, users: str, **options: object) -> None:
+    """Raise `InvalidOption` for an option that is set although it means nothing to what was chosen."""
+    for name, value in options.items():
+        if value is not None and value != ():
+            flag = name.replace("_", "-")
+            raise InvalidOption(f"--{flag} means nothing to {chosen}, it is for {users}: leave it out")

@@ -137,6 +137,8 @@ def _delete(name: str) -> Callable[[h5py.File], None]:
     [
         (_replace("data/demo_1/actions", np.zeros((2, 5))), InvalidEpisode, r"demo_1: actions has dimensions \(5,\)"),
         (_replace("data/demo_1/actions", np.zeros(4)), InvalidEpisode, r"demo_1: actions has dimensions \(\)"),
+        (_replace("data/demo_0/actions", np.array(1.0)), InvalidEpisode, r"demo_0: actions must be .*, got \(\)"),
+        (_replace("data/demo_0/actions", np.array(b"left")), InvalidEpisode, "demo_0: actions must be"),
         (_delete("data/demo_1/actions"), MissingKey, "data/demo_1 has no 'actions'"),
         (_delete("data/demo_1/obs/state"), MissingKey, "demo_1 lacks .*obs/state"),
         (_replace("data/demo_1/obs/state", np.zeros((99, 4))), InvalidEpisode, "obs/state has 99 frames, actions"),
@@ -149,6 +151,29 @@ def test_inconsistent_hdf5_is_refused(
     path = write_robomimic(tmp_path / "set.hdf5", make_episodes(3))
     with pytest.raises(error, match=message):
         open_dataset(_damage(path, change))
+
+
+def test_text_among_numbers_is_refused(tmp_path: Path) -> None:
+    def change(file: h5py.File) -> None:
+        _replace("data/demo_1/actions", np.full(file["data/demo_1/actions"].shape, b"left"))(file)
+
+    with pytest.raises(CorruptDataset, match=r"actions: must be numbers, got .* at row"):
+        open_dataset(_damage(write_robomimic(tmp_path / "set.hdf5", make_episodes(3)), change))
+    path = write_lerobot(tmp_path / "set", make_episodes(2))
+    file = path / "data/chunk-000/file-000.parquet"
+    table = pq.read_table(file)
+    pq.write_table(table.set_column(0, "action", pa.array([["a", "b", "c"]] * len(table))), file)
+    with pytest.raises(CorruptDataset, match="action: must be numbers"):
+        open_dataset(path)
+
+
+def test_odd_attributes_of_hdf5_do_not_matter(tmp_path: Path) -> None:
+    def change(file: h5py.File) -> None:
+        file["data"].attrs["env_args"] = json.dumps({"env_name": ["Lift"]})
+        file["data"].attrs["problem_info"] = json.dumps({"language_instruction": ["put", 2]})
+
+    path = _damage(write_robomimic(tmp_path / "set.hdf5", make_episodes(2)), change)
+    assert open_dataset(path).tasks == ("put 2",)
 
 
 def test_files_with_different_action_dimensions_are_refused(tmp_path: Path) -> None:
@@ -185,6 +210,49 @@ def test_wrong_episode_ends_are_refused(tmp_path: Path) -> None:
 def test_npz_without_actions(tmp_path: Path) -> None:
     np.savez(tmp_path / "set.npz", action=np.zeros((5, 2)), episode_ends=[5])
     with pytest.raises(MissingKey, match=r"no array 'actions'; it has \['action', 'episode_ends'\]"):
+        open_dataset(tmp_path / "set.npz")
+
+
+def test_members_of_one_name_in_several_folders_are_several_arrays(tmp_path: Path) -> None:
+    position, following = np.zeros((5, 2), np.float32), np.ones((5, 2), np.float32)
+    arrays = {"obs/pos": position, "next_obs/pos": following, "actions": np.zeros((5, 2)), "episode_ends": [5]}
+    np.savez(tmp_path / "set.npz", **arrays)  # type: ignore[arg-type]
+    read = open_dataset(tmp_path / "set.npz")
+    np.testing.assert_array_equal(read.observation("observation.obs.pos")[np.arange(5)], position)
+    np.testing.assert_array_equal(read.observation("observation.next_obs.pos")[np.arange(5)], following)
+
+
+@pytest.mark.parametrize(("first", "second"), [("obs/pos", "obs.pos"), ("state", "observation.state")])
+def test_two_arrays_by_one_name_are_refused(first: str, second: str, tmp_path: Path) -> None:
+    arrays = {first: np.zeros((5, 2)), second: np.ones((5, 2)), "actions": np.zeros((5, 2)), "episode_ends": [5]}
+    np.savez(tmp_path / "set.npz", **arrays)  # type: ignore[arg-type]
+    with pytest.raises(CorruptDataset, match=f"more than one array is called .*{second}"):
+        open_dataset(tmp_path / "set.npz")
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"actions": 1.0}, InvalidEpisode, r"actions must be numbers \(frames, dimensions\), got float64 \(\)"),
+        ({"actions": ["left"]}, InvalidEpisode, "actions must be numbers"),
+        ({"episode_ends": 5}, InvalidEpisode, r"must increase up to 5 \(the frames\), got int64 \(\) with \[5\]"),
+        ({"episode_ends": [[5]]}, InvalidEpisode, r"must increase up to 5 .* \(1, 1\)"),
+        ({"episode_ends": ["5"]}, InvalidEpisode, "must increase up to 5 .* <U1"),
+        ({"episode_ends": [np.inf, 5]}, InvalidEpisode, "must increase up to 5"),
+        ({"episode_ends": np.array([4, 2, 5], np.uint64)}, InvalidEpisode, "must increase up to 5"),
+        ({"fps": []}, CorruptDataset, "fps must be one positive number"),
+        ({"fps": "fast"}, CorruptDataset, "fps must be one positive number, got .*fast"),
+        ({"fps": [0.0]}, CorruptDataset, "fps must be one positive number"),
+        ({"tasks": b"\xff\xfe"}, CorruptDataset, "tasks must be text in UTF-8"),
+        ({"tasks": ["a", "b"]}, InvalidEpisode, "2 tasks for 1 episodes"),
+    ],
+)
+def test_npz_of_other_types_and_shapes_is_refused(
+    changes: dict[str, object], error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    arrays = {"actions": np.zeros((5, 2)), "episode_ends": [5]} | changes
+    np.savez(tmp_path / "set.npz", **arrays)  # type: ignore[arg-type]
+    with pytest.raises(error, match=message):
         open_dataset(tmp_path / "set.npz")
 
 
@@ -229,6 +297,34 @@ def test_lerobot_column_of_another_width(tmp_path: Path) -> None:
     info["features"]["action"]["shape"] = [5]
     _edit_info(path, features=info["features"])
     with pytest.raises(CorruptDataset, match=r"numbers in .* rows of shape \(5,\)"):
+        open_dataset(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "changes", "message"),
+    [
+        ("action", {"shape": None}, "its metadata is not that of LeRobot v3.0"),
+        ("action", {"shape": ["three"]}, "its metadata is not that of LeRobot v3.0"),
+        ("action", {"shape": [3, 1]}, r"actions must be \(frames, dimensions\), got shape \(3, 1\)"),
+        (STATE, {"dtype": "video"}, "its metadata is not that of LeRobot v3.0"),
+    ],
+)
+def test_lerobot_features_of_another_form(key: str, changes: dict[str, object], message: str, tmp_path: Path) -> None:
+    path = write_lerobot(tmp_path / "set", make_episodes(2))
+    features = json.loads((path / "meta/info.json").read_text())["features"]
+    features[key] |= changes
+    _edit_info(path, features=features)
+    with pytest.raises(DatasetError, match=message):
+        open_dataset(path)
+
+
+def test_lerobot_metadata_of_another_form(tmp_path: Path) -> None:
+    path = write_lerobot(tmp_path / "set", make_episodes(2))
+    _edit_info(path, data_path="data/{number}.parquet")
+    with pytest.raises(CorruptDataset, match=r"its metadata is not that of LeRobot v3\.0 \(KeyError: 'number'\)"):
+        open_dataset(path)
+    _edit_info(path, features=["action"])
+    with pytest.raises(CorruptDataset, match="features must be a mapping, got list"):
         open_dataset(path)
 
 

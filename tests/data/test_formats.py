@@ -83,6 +83,41 @@ def test_filter_keys_and_splits_select_episodes(tmp_path: Path) -> None:
         open_dataset(path, subset="valid")
 
 
+def _write_filter_keys(path: Path, written: list[Reference], **keys: list[int]) -> Path:
+    write_robomimic(path, written)
+    with h5py.File(path, "r+") as file:
+        del file["mask"]
+        for name, members in keys.items():
+            file[f"mask/{name}"] = np.array([f"demo_{number}".encode() for number in members])
+    return path
+
+
+def test_filter_keys_become_splits(tmp_path: Path) -> None:
+    written = make_episodes(4)
+    source, out = _write_filter_keys(tmp_path / "set.hdf5", written, train=[0, 1], valid=[3, 2]), tmp_path / "out"
+    convert_dataset(source, out)
+    assert {name: members.tolist() for name, members in open_dataset(out).subsets.items()} == {
+        "train": [0, 1],
+        "valid": [2, 3],
+    }
+    assert_same(open_dataset(out, subset="valid"), written[2:], exact_images=True)
+    convert_dataset(source, tmp_path / "valid", subset="valid")
+    assert {name: members.tolist() for name, members in open_dataset(tmp_path / "valid").subsets.items()} == {
+        "valid": [0, 1]
+    }
+    write_lerobot(out, written[:1], exists="append")
+    assert open_dataset(out).subsets["train"].tolist() == [0, 1]
+
+
+def test_filter_keys_that_are_no_ranges_are_left_out_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = _write_filter_keys(tmp_path / "set.hdf5", make_episodes(4), train=[0, 2, 3], first=[0])
+    convert_dataset(source, tmp_path / "out")
+    assert f"note: train of {source} (HDF5): no range of episodes" in capsys.readouterr().err
+    assert set(open_dataset(tmp_path / "out").subsets) == {"first"}
+
+
 def test_filter_keys_of_several_files_are_joined(tmp_path: Path) -> None:
     written = make_episodes(6, tasks=2)
     read = open_dataset(write_libero(tmp_path / "set", written))

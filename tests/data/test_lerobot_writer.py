@@ -166,6 +166,8 @@ def test_existing_sets_are_never_overwritten_unasked(tmp_path: Path) -> None:
     (tmp_path / "notes" / "precious.txt").write_text("")
     with pytest.raises(DatasetExists, match="no LeRobot data set"):
         LeRobotWriter(tmp_path / "notes", FPS, exists="overwrite")
+    with pytest.raises(DatasetExists, match="no LeRobot data set"):
+        LeRobotWriter(tmp_path / "notes" / "precious.txt", FPS, exists="overwrite")
     assert_same(open_dataset(path), written, exact_images=True)
     assert {p.name for p in tmp_path.iterdir()} == {"set", "notes"}
 

@@ -93,9 +93,9 @@ def test_mistakes_have_names() -> None:
         ActionTokensOnly(vocabulary, 0, 3, EOS)
 
 
-@pytest.mark.parametrize("module", ["oat.huggingface.processor", "oat.huggingface.vocabulary"])
-def test_without_transformers_it_says_what_to_install(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["fitting", "processor", "vocabulary"])
+def test_without_transformers_it_says_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.delitem(sys.modules, f"oat.huggingface.{name}", raising=False)
     with pytest.raises(MissingExtra, match=r"pip install 'oat\[hf\]'"):
-        import_module(module)
+        import_module(f"oat.huggingface.{name}")

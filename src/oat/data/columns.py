@@ -65,9 +65,11 @@ def _fill(name: str, array: np.ndarray, blocks: Iterable[np.ndarray]) -> None:
 
 
 def _checked(name: str, shape: tuple[int, ...], blocks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-    """The blocks, if together they are of `shape`."""
+    """The blocks, if they hold numbers and together are of `shape`."""
     row = 0
     for block in blocks:
+        if block.dtype.kind not in "fiub":
+            raise CorruptDataset(f"{name}: must be numbers, got {block.dtype} at row {row}")
         if row + len(block) > shape[0] or block.shape[1:] != shape[1:]:
             raise CorruptDataset(f"{name}: rows of shape {block.shape} at row {row} do not fit into {shape}")
         row += len(block)

@@ -40,6 +40,11 @@ def convert_dataset(
         robot_type=episodes.robot_type,
         action_names=episodes.action_names,
     )
+    if episodes.subsets and (lost := writer.record_subsets(episodes.subsets)):
+        _note(
+            f"{', '.join(lost)} of {episodes.source}: no range of episodes, which is all that a LeRobot split can be, "
+            "so left out; convert each with --subset to keep them apart"
+        )
     writer.record_provenance({"converted_from": episodes.source, "episodes": len(episodes)})
     with writer, progress_bar("converting", len(episodes)) as progress:
         for number in range(len(episodes)):
@@ -50,9 +55,9 @@ def convert_dataset(
 
 
 def _assume_fps(episodes: Episodes) -> float:
-    Console(stderr=True, soft_wrap=True).print(
-        f"note: {episodes.source} does not record its control frequency; assuming {ASSUMED_FPS:g} (--fps to change)",
-        highlight=False,
-        markup=False,
-    )
+    _note(f"{episodes.source} does not record its control frequency; assuming {ASSUMED_FPS:g} (--fps to change)")
     return ASSUMED_FPS
+
+
+def _note(text: str) -> None:
+    Console(stderr=True, soft_wrap=True).print(f"note: {text}", highlight=False, markup=False)

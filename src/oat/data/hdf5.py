@@ -107,8 +107,8 @@ def read_hdf5(path: Path) -> Episodes:
         same_state.add(_has_simulators_state(attributes))
     if not demos:
         raise InvalidEpisode(f"{path}: no demonstrations in it (`data/demo_<i>`)")
-    lengths = [demo.shapes["actions"][0] for demo in demos]
     _check_alike(demos)
+    lengths = [demo.shapes["actions"][0] for demo in demos]
     return Episodes.from_arrays(
         _column(demos, "actions", files),
         lengths,
@@ -206,7 +206,7 @@ def _control_frequency(attributes: Mapping[str, Any]) -> float | None:
 def _has_simulators_state(attributes: Mapping[str, Any]) -> bool | None:
     """Whether robomimic's keys make the simulator's state; None for files of others."""
     env = attributes.get("env_args")
-    if not isinstance(env, dict) or env.get("env_name") not in ROBOMIMIC_TASKS:
+    if not isinstance(env, dict) or str(env.get("env_name")) not in ROBOMIMIC_TASKS:
         return None
     return _SAME_OBJECT.match(str(env.get("env_version", "1.2"))) is not None
 
@@ -216,7 +216,7 @@ def task_name(file: Path, attributes: Mapping[str, Any]) -> str:
     problem, env = attributes.get("problem_info"), attributes.get("env_args")
     instruction = problem.get("language_instruction") if isinstance(problem, dict) else None
     if isinstance(instruction, list):  # early LIBERO files store a list of words
-        instruction = " ".join(instruction)
+        instruction = " ".join(map(str, instruction))
     name = str(env.get("env_name") or "") if isinstance(env, dict) else ""
     return str(instruction or ROBOMIMIC_TASKS.get(name, name) or file.stem).strip('"')
 
@@ -224,6 +224,8 @@ def task_name(file: Path, attributes: Mapping[str, Any]) -> str:
 def _check_alike(demos: list[Demo]) -> None:
     """Every demonstration has the same keys and dimensions, and as many observations as actions."""
     first = demos[0]
+    if len(first.shapes["actions"]) != 2:
+        raise InvalidEpisode(f"{first}: actions must be (frames, dimensions), got {first.shapes['actions']}")
     for demo in demos:
         if missing := set(first.shapes) - set(demo.shapes):
             raise MissingKey(f"{demo} lacks {sorted(missing)}, which {first} has")
@@ -235,8 +237,6 @@ def _check_alike(demos: list[Demo]) -> None:
                 raise InvalidEpisode(f"{demo}: {key} holds images of another type than in {first}")
             if shape[:1] != demo.shapes["actions"][:1]:
                 raise InvalidEpisode(f"{demo}: {key} has {shape[0]} frames, actions {demo.shapes['actions'][0]}")
-    if len(first.shapes["actions"]) != 2:
-        raise InvalidEpisode(f"{first}: actions must be (frames, dimensions), got {first.shapes['actions']}")
 
 
 def _column(demos: list[Demo], key: str, files: list[Path]) -> np.ndarray:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from oat.data.columns import UINT8, LazyColumn, file_identity, load_column
 from oat.data.episodes import Episodes, Frames
 from oat.data.video import open_video
-from oat.errors import CorruptDataset, InvalidEpisode, MissingKey, UnsupportedVersion
+from oat.errors import CorruptDataset, InvalidEpisode, MissingKey, OatError, UnsupportedVersion
 from oat.extras import import_extra
 
 VERSION = "v3.0"
@@ -96,19 +96,35 @@ def read_lerobot(root: Path) -> Episodes:
     if len(starts) == 0:
         raise InvalidEpisode(f"{root}: no episodes")
     _check_bounds(root, info, starts, ends)
-    columns = data_columns(root, info, episodes)
-    return Episodes(
-        actions=columns.load("action"),
-        starts=starts.astype(np.int64),
-        ends=ends.astype(np.int64),
-        **_tasks(root, episodes),
-        observations=_observations(root, info, columns, episodes, starts),
-        fps=float(info["fps"]),
-        subsets=_splits(info, len(starts)),
-        action_names=_dimension_names(features["action"]),
-        source=f"{root} (LeRobot {VERSION})",
-        robot_type=info.get("robot_type"),
-    )
+    with _explain_metadata(root):
+        columns = data_columns(root, info, episodes)
+        if len(columns.shape("action")) != 1:
+            raise InvalidEpisode(f"{root}: actions must be (frames, dimensions), got shape {columns.shape('action')}")
+        return Episodes(
+            actions=columns.load("action"),
+            starts=starts.astype(np.int64),
+            ends=ends.astype(np.int64),
+            **_tasks(root, episodes),
+            observations=_observations(root, info, columns, episodes, starts),
+            fps=float(info["fps"]),
+            subsets=read_splits(info, len(starts)),
+            action_names=_dimension_names(features["action"]),
+            source=f"{root} (LeRobot {VERSION})",
+            robot_type=info.get("robot_type"),
+        )
+
+
+@contextmanager
+def _explain_metadata(root: Path) -> Iterator[None]:
+    """Whatever it leaves out or calls otherwise: a feature without a shape, a table without a column."""
+    try:
+        yield
+    except OatError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptDataset(
+            f"{root}: its metadata is not that of LeRobot {VERSION} ({type(error).__name__}: {error})"
+        ) from error
 
 
 def read_info(root: Path) -> dict[str, Any]:
@@ -131,6 +147,8 @@ def read_info(root: Path) -> dict[str, Any]:
     for key in ("features", "fps", "total_frames", "total_episodes", "data_path"):
         if key not in info:
             raise MissingKey(f"{file}: no {key!r}")
+    if not isinstance(info["features"], dict):
+        raise CorruptDataset(f"{file}: features must be a mapping, got {type(info['features']).__name__}")
     if not isinstance(info["fps"], int | float) or not 0 < info["fps"] < float("inf"):
         raise CorruptDataset(f"{file}: fps must be a positive number, got {info['fps']!r}")
     return info
@@ -301,7 +319,7 @@ def _dimension_names(feature: dict[str, Any]) -> tuple[str, ...]:
     return tuple(names) if len(names) == feature["shape"][0] else ()
 
 
-def _splits(info: dict[str, Any], episodes: int) -> dict[str, np.ndarray]:
+def read_splits(info: dict[str, Any], episodes: int) -> dict[str, np.ndarray]:
     """Splits are ranges of episodes, such as `0:50`; anything else is not known to LeRobot and left out."""
     splits, listed = {}, info.get("splits")
     for name, span in listed.items() if isinstance(listed, dict) else ():

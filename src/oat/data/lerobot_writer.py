@@ -19,6 +19,7 @@ from oat.data.lerobot import (
     read_episode_table,
     read_info,
     read_lerobot,
+    read_splits,
     read_tasks,
 )
 from oat.data.lerobot_files import (
@@ -76,6 +77,7 @@ class LeRobotWriter:
         self._next_file = 0
         self._robot_type, self._action_names = robot_type, action_names
         self._provenance: list[dict[str, Any]] = []
+        self._splits: dict[str, str] | None = None
         self._staging: StagedDirectory | None = None
         self._data: DataFiles | None = None
         self._videos: dict[str, VideoFiles] = {}
@@ -87,7 +89,8 @@ class LeRobotWriter:
     def _check_existing(self, exists: WhenExists) -> None:
         if exists == "refuse":
             raise DatasetExists(f"{self.path} exists; choose another path, or say to append to it or to overwrite it")
-        if exists == "overwrite" and any(self.path.iterdir()) and not (self.path / "meta" / "info.json").exists():
+        free = self.path.is_dir() and not any(self.path.iterdir())
+        if exists == "overwrite" and not free and not (self.path / "meta" / "info.json").exists():
             raise DatasetExists(
                 f"{self.path} exists and is no LeRobot data set; it is not overwritten, remove it first"
             )
@@ -134,6 +137,25 @@ class LeRobotWriter:
     def record_provenance(self, entry: dict[str, Any]) -> None:
         """Store how the episodes came about with the data set."""
         self._provenance.append(entry)
+
+    def record_subsets(self, subsets: Mapping[str, np.ndarray]) -> list[str]:
+        """Store named groups of the episodes that are added, by number, as splits; by default `train` is all of them.
+
+        The names of those that LeRobot cannot express come back: a split is one range of episodes.
+        """
+        known = read_splits(self._info, self._first_episode)
+        splits: dict[str, str] = {}
+        lost: list[str] = []
+        for name, members in subsets.items():
+            episodes = np.union1d(known.get(name, np.empty(0, np.int64)), self._first_episode + members)
+            if len(episodes) == 0:
+                continue
+            if episodes[-1] - episodes[0] + 1 == len(episodes):
+                splits[name] = f"{episodes[0]}:{episodes[-1] + 1}"
+            else:
+                lost.append(name)
+        self._splits = splits
+        return lost
 
     def add_episode(self, task: str, actions: np.ndarray, observations: Mapping[str, np.ndarray] | None = None) -> None:
         """Append one episode: actions (T, D) and, for each key, vectors (T, …) or images (T, height, width, 3)."""
@@ -276,7 +298,9 @@ class LeRobotWriter:
             "features": self._features | index_features,
         }
         info = {**defaults, **self._info}
-        info["splits"] = info["splits"] | {"train": f"0:{self.num_episodes}"}
+        if self._splits is None:
+            self.record_subsets({"train": np.arange(len(self._episode_rows))})
+        info["splits"] = {**info["splits"], **(self._splits or {})}
         info |= {"total_episodes": self.num_episodes, "total_frames": self.num_frames, "total_tasks": len(self._tasks)}
         if self._provenance:
             (self._root / PROVENANCE_PATH).write_text(json.dumps(self._provenance, indent=4))

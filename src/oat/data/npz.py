@@ -1,9 +1,12 @@
 """Plain numpy archives: `actions` (N, D), `episode_ends` (E,), optionally `tasks` (E,), `fps` and observations (N, …).
 
-Members that are not compressed (`np.savez`) are memory-mapped where they lie inside the archive.
+Members that are not compressed (`np.savez`) are memory-mapped where they lie inside the archive. A member `obs/pos` is
+read as `obs.pos`, because LeRobot's feature names have no slash.
 """
 
 import zipfile
+import zlib
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -19,29 +22,33 @@ def read_npz(path: Path) -> Episodes:
     """Read an archive written by `np.savez` or `np.savez_compressed`."""
     try:
         with zipfile.ZipFile(path) as archive:
-            arrays = {Path(info.filename).stem: _member(path, archive, info) for info in archive.infolist()}
-    except (zipfile.BadZipFile, ValueError, EOFError, OSError) as error:
+            members = {info: info.filename.removesuffix(".npy").replace("/", ".") for info in archive.infolist()}
+            _refuse_repeated(path, members.values())
+            arrays = {name: _member(path, archive, info) for info, name in members.items()}
+    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, RuntimeError) as error:
         raise CorruptDataset(f"{path}: not a readable .npz archive ({error})") from error
     for key in ("actions", "episode_ends"):
         if key not in arrays:
             raise MissingKey(f"{path}: no array {key!r}; it has {sorted(arrays)}")
-    actions, lengths = arrays["actions"], lengths_from_ends(path, arrays["episode_ends"], len(arrays["actions"]))
+    actions = arrays["actions"]
     if actions.ndim != 2 or actions.dtype.kind not in "fiub":
         raise InvalidEpisode(
             f"{path}: actions must be numbers (frames, dimensions), got {actions.dtype} {actions.shape}"
         )
+    lengths = lengths_from_ends(path, arrays["episode_ends"], len(actions))
     extras = {
         name: array
         for name, array in arrays.items()
         if name not in _NOT_OBSERVATIONS and array.ndim > 0 and array.dtype.kind in "fiub"
     }
     keys = observation_keys({name: is_image(array) for name, array in extras.items()})
+    _refuse_repeated(path, keys.values())
     return Episodes.from_arrays(
         _typed(path, "actions", actions),
         lengths,
         _tasks(path, arrays, len(lengths)),
         observations={keys[name]: _typed(path, name, array) for name, array in extras.items()},
-        fps=float(np.ravel(arrays["fps"])[0]) if "fps" in arrays else None,
+        fps=_fps(path, arrays["fps"]) if "fps" in arrays else None,
         source=f"{path} (npz)",
     )
 
@@ -50,14 +57,33 @@ def lengths_from_ends(path: Path, ends: np.ndarray, frames: int) -> np.ndarray:
     """Episode lengths from the index after each episode's last frame."""
     whole = ends.ndim == 1 and len(ends) > 0 and ends.dtype.kind in "fiu" and (ends == np.floor(ends)).all()
     if not whole or (np.diff(ends, prepend=0) < 0).any() or ends[-1] != frames:
-        raise InvalidEpisode(f"{path}: episode_ends must increase up to {frames} (the frames), got {ends[-5:]}")
+        raise InvalidEpisode(
+            f"{path}: episode_ends must increase up to {frames} (the frames), "
+            f"got {ends.dtype} {ends.shape} with {np.ravel(ends)[-5:]}"
+        )
     return np.diff(ends.astype(np.int64), prepend=0)
+
+
+def _refuse_repeated(path: Path, names: Iterable[str]) -> None:
+    """Two arrays by one name: which of them is meant cannot be known."""
+    listed = list(names)
+    if repeated := sorted({name for name in listed if listed.count(name) > 1}):
+        raise CorruptDataset(f"{path}: more than one array is called {', '.join(repeated)}")
+
+
+def _fps(path: Path, fps: np.ndarray) -> float:
+    if fps.size != 1 or fps.dtype.kind not in "fiu" or not 0 < fps.item() < float("inf"):
+        raise CorruptDataset(f"{path}: fps must be one positive number, got {np.ravel(fps)[:5]}")
+    return float(fps.item())
 
 
 def _tasks(path: Path, arrays: dict[str, np.ndarray], episodes: int) -> list[str]:
     """One task string per episode, or one for all; without any, the file's name."""
     given = np.ravel(arrays["tasks"]).tolist() if "tasks" in arrays else [path.stem]
-    tasks = [task.decode() if isinstance(task, bytes) else str(task) for task in given]
+    try:
+        tasks = [task.decode() if isinstance(task, bytes) else str(task) for task in given]
+    except UnicodeDecodeError as error:
+        raise CorruptDataset(f"{path}: tasks must be text in UTF-8 ({error})") from error
     if len(tasks) not in (1, episodes):
         raise InvalidEpisode(f"{path}: {len(tasks)} tasks for {episodes} episodes")
     return tasks * episodes if len(tasks) == 1 else tasks

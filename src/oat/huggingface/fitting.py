@@ -9,12 +9,12 @@ import math
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from transformers.utils.logging import tqdm
 
 from oat.checkpoint import config_to_json
 from oat.data.normalize import Normalizer
 from oat.data.statistics import RunningStatistics
 from oat.errors import InvalidActions
+from oat.extras import import_extra
 from oat.tokenizers.evaluation import Chunks, distortions
 from oat.tokenizers.oat import OATConfig, OATTokenizer
 from oat.tokenizers.tokenizer import ActionSpace
@@ -22,6 +22,9 @@ from oat.training.config import TrainConfig
 from oat.training.loop import TrainingFailed
 from oat.training.optimizers import make_optimizers
 from oat.training.updates import Updates
+
+import_extra("transformers", "hf")
+from transformers.utils.logging import tqdm  # noqa: E402
 
 _HELD_OUT = 0.1
 _OF_OTHER_LOOPS = ("compile", "validate_every", "workers", "wandb")

@@ -23,6 +23,7 @@ from oat.tokenizers.decoder import DecoderConfig
 from oat.tokenizers.evaluation import Chunks, distortions, draw_chunks, prefix_lengths
 from oat.tokenizers.fast import FASTConfig, FASTTokenizer
 from oat.tokenizers.oat import OATConfig
+from oat.tokenizers.options import check_options
 from oat.tokenizers.quest import DOWNSAMPLING, QueSTConfig
 from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer
 from oat.training.config import FitConfig, TokenizerOptions, TrainConfig, override
@@ -92,6 +93,7 @@ def make_tokenizer(
     if kind not in TOKENIZERS:
         raise unknown_name("tokenizer", kind, TOKENIZERS)
     options = options or TokenizerOptions()
+    check_options(kind, options)
     model = _with_options(PRESETS[preset].model, options)
     fields = {name: getattr(model, name) for name in model.__dataclass_fields__}
     if kind == "quest":
