@@ -129,9 +129,7 @@ def fit(config: tyro.conf.OmitArgPrefixes[FitConfig]) -> None:
     an interrupted run. FAST and Bin are fitted at once, and OUT is the checkpoint.
     """
     from oat.tokenizers.fitting import fit_tokenizer
-    from oat.tokenizers.options import check_options
 
-    check_options(config.tokenizer, config.recipe)
     fit_tokenizer(config)
 
 

@@ -139,6 +139,8 @@ def test_a_simulator_judges_what_happens_in_it(tmp_path: Path) -> None:
         ("0 / 3", "0 / 3", "0 / 6"),
         ("3 / 3", "3 / 3", "6 / 6"),
     ]
-    assert "claim: OAT_8 acts better than DP: held (OAT_8 − DP = +100.0 points on 6 conditions, p = 0.031)" in table.notes
+    assert (
+        "claim: OAT_8 acts better than DP: held (OAT_8 − DP = +100.0 points on 6 conditions, p = 0.031)" in table.notes
+    )
     idle = [record for record in sheet.records if plan.method(record.trial) == "DP"]
     assert {record.steps for record in idle} == {MAX_STEPS}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from oat.atomic import staged_file
 from oat.experiments.methods import Method
 from oat.experiments.runs import Run, perform
-from oat.training.config import FitConfig, RecipeOptions, TrainPolicyConfig
+from oat.training.config import FitConfig, TrainPolicyConfig
 
 if TYPE_CHECKING:
     from oat.experiments.study import Study
@@ -83,7 +83,7 @@ def _time(run: Run) -> float:
     """
     config = run.config
     assert isinstance(config, FitConfig | TrainPolicyConfig)
-    perform(replace(config, recipe=RecipeOptions(steps=_TIMED_STEPS, validate_every=_TIMED_STEPS)))
+    perform(replace(config, recipe=replace(config.recipe, validate_every=config.recipe.steps)))
     log = config.out / "metrics.jsonl"
     lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     timed = [(line["step"], line["processor_seconds"]) for line in lines if "processor_seconds" in line]

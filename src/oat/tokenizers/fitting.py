@@ -179,6 +179,7 @@ def action_space(episodes: Episodes, action_horizon: int, transform: ActionTrans
 
 def fit_tokenizer(config: FitConfig) -> None:
     """Fit and save; learned tokenizers leave a run directory, the others a checkpoint."""
+    check_options(config.tokenizer, config.recipe)
     episodes = open_dataset(config.data)
     space = action_space(episodes, config.action_horizon, transforms.parse(config.transform))
     windows, held_out = split_windows(episodes, space, config.validation, config.seed)
