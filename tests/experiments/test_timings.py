@@ -1,5 +1,6 @@
 """What table-latency times, and what it says of it."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,17 @@ from oat.experiments.latency import median_interval
 from oat.experiments.methods import FAST
 from oat.experiments.scales import SCALES
 from oat.experiments.study import Study
-from oat.experiments.timings import Timing, measure, read_timings, smooth_episodes, untrained
+from oat.experiments.timings import (
+    TIMINGS_FILE,
+    Shape,
+    Timing,
+    measure,
+    read_timings,
+    smooth_episodes,
+    untrained,
+)
+
+SIMS = ("metaworld", "robomimic")
 
 
 def test_an_untrained_fast_policy_takes_as_many_tokens_as_its_chunks_have() -> None:
@@ -42,6 +53,7 @@ def test_a_shape_that_was_timed_is_not_timed_again(tmp_path: Path, monkeypatch: 
         return {"DP": Timing(None, (float(len(calls)),), ())}
 
     monkeypatch.setattr(timings, "_time_all", time_all)
+    monkeypatch.setattr(timings, "commit", lambda: f"commit {len(calls)}")
     with pytest.raises(KeyboardInterrupt):
         measure(study)
     measure(study)
@@ -49,3 +61,14 @@ def test_a_shape_that_was_timed_is_not_timed_again(tmp_path: Path, monkeypatch: 
     kept = read_timings(study)
     assert kept is not None
     assert [shape.timings["DP"].ms[0] for shape in kept.shapes.values()] == [1, 2, 4, 5]
+    assert [shape.commit for shape in kept.shapes.values()] == ["commit 1", "commit 2", "commit 4", "commit 5"]
+
+
+def test_a_file_that_says_once_what_was_timed_with_is_read(tmp_path: Path) -> None:
+    shapes = {sim: {"source": sim, "timings": {"DP": {"tokens": None, "ms": [1.0], "onnx_ms": []}}} for sim in SIMS}
+    written = {"preset": "paper", "commit": "abc", "machine": "x86_64", "torch": "2.9", "shapes": shapes}
+    (tmp_path / TIMINGS_FILE).write_text(json.dumps(written))
+    kept = read_timings(Study(SCALES["cpu"], "metaworld", tmp_path))
+    assert kept is not None
+    timing = {"DP": Timing(None, (1.0,), ())}
+    assert kept.shapes == {sim: Shape(sim, "abc", "x86_64", "2.9", timing) for sim in SIMS}

@@ -70,7 +70,7 @@ def _notes(sim: SimulatorName, timings: Timings) -> Iterator[str]:
     yield (
         f"{timings.preset}-size models with untrained weights, on which milliseconds do not depend; medians of "
         f"{len(rows['OAT_8'].ms)} chunks each, all methods taking turns on one observation, batch 1, one thread "
-        f"({timings.machine}, torch {timings.torch}), commit {timings.commit}"
+        f"({shape.machine}, torch {shape.torch}), commit {shape.commit}"
     )
     yield f"FAST: merges and mean tokens per chunk from {shape.source}; so many, and one to end, are forced here"
     yield "observations are states; the paper's times include an image encoder"
