@@ -21,7 +21,7 @@ from oat.experiments.schedule import RunFailed, open_workers, perform_all
 from oat.experiments.study import Study
 from oat.experiments.success import Row, decide
 from oat.report.sheet import load_sheets
-from oat.sims.config import CollectConfig
+from oat.sims.config import CollectConfig, SimulatorName
 from tests.evaluation.test_records import record
 
 SUCCESS_TABLES: tuple[ExperimentName, ...] = ("table-sim", "table-ordering", "table-horizons", "table-codebook")
@@ -142,6 +142,14 @@ def test_seeds() -> None:
 
     assert [count(method) for method in (OAT, DP, BIN, FAST)] == [3, 3, 1, 1]
     assert count(OAT, replace(study, seeds=2)) == 2
+
+
+def test_the_papers_scale_is_the_papers() -> None:
+    paper, cpu = SCALES["paper"], SCALES["cpu"]
+    sims: tuple[SimulatorName, ...] = ("libero", "robomimic", "metaworld", "robocasa")
+    assert [paper.demonstrations_for(sim) for sim in sims] == [50, 200, 50, 200]
+    assert {cpu.demonstrations_for(sim) for sim in sims} == {cpu.demonstrations}
+    assert [scale.seeds_of_ablations for scale in SCALES.values()] == [1, 1, 5]
 
 
 def test_claims_are_decided_by_paired_episodes() -> None:
