@@ -17,12 +17,13 @@ from oat.report.findings import find
 from oat.report.material import Material, gather
 from oat.report.page import write_report
 from oat.report.rollouts import choose_videos, closed_loops
+from oat.report.sheet import Sheet, save_sheets
 from oat.tokenizers.fitting import fit_tokenizer
 from oat.training.config import FitConfig
 from tests.datasets import make_episodes, write_lerobot
 from tests.evaluation.test_records import record
 from tests.policies.small import autoregressive
-from tests.report.material import HORIZON, episodes, write_demonstrations, write_records, write_video
+from tests.report.material import HORIZON, PIXEL, episodes, write_demonstrations, write_records, write_video
 from tests.tokenizers.fitted import fitted
 
 
@@ -213,6 +214,22 @@ def test_curves_are_thinned_and_a_line_that_a_kill_cut_short_is_passed_over(tmp_
     found = find(tmp_path)
     with pytest.raises(InvalidOption, match="line 1: not a line of a training log"):
         gather(found)
+
+
+def test_a_picture_is_shown_and_not_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those in the folder of figures, where it is not too large for a page."""
+    for name, picture in (("a", "figures/a.png"), ("b", "figures/none.png"), ("c", "../../c.png"), ("d", "figures")):
+        save_sheets(tmp_path / f"tables/{name}.json", [Sheet(name, ("x",), (), ("n", f"picture: {picture}"))] * 2)
+    (tmp_path / "figures").mkdir()
+    for path in (tmp_path / "figures/a.png", tmp_path.parent / "c.png"):
+        path.write_bytes(PIXEL)
+    tables = gather(find(tmp_path)).tables
+    assert [file.picture[:22] for file in tables] == ["data:image/png;base64,", "", "", ""]
+    assert {sheet.notes for file in tables for sheet in file.sheets} == {("n",)}
+    monkeypatch.setattr("oat.report.material._PICTURE_BYTES", 10)
+    found = find(tmp_path)
+    assert not any(file.picture for file in gather(found).tables)
+    assert found.problems == ["figures/a.png is left out to keep this page small"]
 
 
 def test_a_policy_alone_is_shown_with_its_origin(tmp_path: Path) -> None:

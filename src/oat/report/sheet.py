@@ -12,6 +12,8 @@ from oat.atomic import staged_file
 from oat.errors import CorruptDataset, InvalidOption
 from oat.report.tables import make_table
 
+PICTURE = "picture: "
+"""How a note begins that names a file beside the table's folder."""
 _LATEX_SIGNS = {
     **{sign: rf"\{sign}" for sign in "&%$#_{}"},
     **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
