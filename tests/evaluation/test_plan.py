@@ -9,11 +9,26 @@ import pytest
 from oat.checkpoint import fingerprint
 from oat.errors import InvalidOption, OatError, UnknownName
 from oat.evaluation.config import EvalConfig
-from oat.evaluation.plan import Plan, plan_evaluation
+from oat.evaluation.plan import Plan, method_name, plan_evaluation
+from oat.experiments.methods import (
+    FLOW,
+    FULL_REGISTERS,
+    LEVEL_SETS,
+    UNORDERED,
+    UNORDERED_FULL_REGISTERS,
+    Method,
+    with_horizons,
+    with_levels,
+)
 from oat.interfaces import Split
-from oat.policies import Denoising, TokenDecoding, load_policy
+from oat.policies import AutoregressivePolicy, Denoising, TokenDecoding, load_policy
 from oat.sims.metaworld import MetaWorld
+from oat.tokenizers import ActionTokenizer
+from oat.tokenizers.fitting import make_tokenizer
+from oat.tokenizers.tokenizer import ActionSpace
+from oat.training.config import TokenizerOptions
 from tests.evaluation.untrained import TASKS, save_policy
+from tests.policies.small import CONFIG, CONTEXT
 
 
 class FewStates(MetaWorld):
@@ -83,6 +98,35 @@ def test_one_way_of_decoding_has_one_name(oat: Path, diffusion: Path) -> None:
     assert names == [{"K=8 greedy"}, {"K=8 T=0.5"}, {"K=8 top-all"}, {"K=2 top-3"}]
     assert {(e.key.method, e.decoding) for e in plan(diffusion).episodes} == {("dp", Denoising(10))}
     assert {e.key.decoding for e in plan(diffusion, denoising_steps=2).episodes} == {"2 steps"}
+
+
+@pytest.mark.parametrize("preset", ["tiny", "cpu", "paper"])
+@pytest.mark.parametrize("kind", ["bin", "fast", "quest", "oat"])
+def test_a_method_has_one_name_in_every_size(kind: str, preset: str) -> None:
+    assert method_name(policy_with(make_tokenizer(kind, ActionSpace(32, 9), preset))) == kind
+
+
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [
+        (UNORDERED, "oat×"),
+        (FULL_REGISTERS, "oat-full-registers"),
+        (UNORDERED_FULL_REGISTERS, "oat×-full-registers"),
+        (FLOW, "oat-flow"),
+        *((with_levels(levels), with_levels(levels).slug) for levels in LEVEL_SETS),
+        *((with_horizons(*sizes), with_horizons(*sizes).slug) for sizes in ((16, 2), (32, 2), (32, 8), (64, 8))),
+        (Method("", "", "oat", TokenizerOptions(keep="powers_of_two")), "oat-powers-of-two"),
+        (Method("", "", "quest", TokenizerOptions(causal_decoder=False), action_horizon=16), "quest-full-decoder-16x4"),
+    ],
+)
+def test_a_variant_has_a_name_of_its_own(method: Method, name: str) -> None:
+    assert method.tokenizer is not None
+    space = ActionSpace(method.action_horizon, 4)
+    assert method_name(policy_with(make_tokenizer(method.tokenizer, space, "tiny", method.model))) == name
+
+
+def policy_with(tokenizer: ActionTokenizer) -> AutoregressivePolicy:
+    return AutoregressivePolicy(CONTEXT, tokenizer, CONFIG, longest=None if tokenizer.total else 8)
 
 
 def test_who_demonstrated_is_recorded(oat: Path, tmp_path: Path) -> None:

@@ -13,6 +13,10 @@ from oat.evaluation.crew import Crew
 from oat.evaluation.evaluate import evaluate_policy
 from oat.evaluation.ray_actors import RayActors, connect, count_processes
 from oat.evaluation.records import read_records
+from oat.experiments.config import ReproduceConfig
+from oat.experiments.runs import Run
+from oat.experiments.schedule import RunFailed, open_workers, perform_all
+from oat.sims.config import CollectConfig
 from tests.evaluation.point import CRASH_ALWAYS, CRASH_ONCE, FAIL_ALWAYS, make_point
 from tests.evaluation.test_rollout import PROTOCOL, make_policy, plan, run, without_times
 from tests.evaluation.untrained import save_policy
@@ -71,6 +75,30 @@ def test_the_command_is_the_same(address: str, tmp_path: Path, capsys: pytest.Ca
     assert without_times(one) == without_times(two)
     (film,) = (here.out / "videos").iterdir()
     assert film.read_bytes() == (there.out / "videos" / film.name).read_bytes()
+
+
+def test_runs_of_an_experiment_are_performed_there(address: str, tmp_path: Path) -> None:
+    """In the order of their needs; what goes wrong there is told here."""
+
+    def collect(name: str, task: str, *needs: str) -> Run:
+        return Run(tmp_path, name, CollectConfig("metaworld", (task,), tmp_path / name, episodes=1), needs)
+
+    first, second, broken = (
+        collect("first", "reach"),
+        collect("second", "reach", "first"),
+        collect("broken", "no-such-task"),
+    )
+    for trivial in (first, second):
+        trivial.config.out.mkdir()  # what was collected already is only marked as done
+    config = ReproduceConfig(("table-sim",), jobs=2, backend="ray", address=address)
+    with open_workers(config) as submit:
+        perform_all([second, first], submit, jobs=2)
+        with pytest.raises(RunFailed, match=r"1 of 1 runs failed \(broken: .*no-such-task"):
+            perform_all([broken], submit, jobs=2)
+    assert first.done
+    assert second.done
+    assert first.log.read_text().startswith("oat collect metaworld --tasks reach")
+    assert not broken.done
 
 
 def test_bad_addresses_and_too_many_workers_are_told(address: str) -> None:

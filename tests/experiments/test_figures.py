@@ -4,9 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from oat.experiments import coarse_to_fine
 from oat.experiments.config import ExperimentName, ReproduceConfig
+from oat.experiments.methods import OAT
 from oat.experiments.reproduce import reproduce
+from oat.experiments.scales import SCALES
+from oat.experiments.study import Study
 from oat.report.sheet import Sheet, load_sheets
+from tests.report.material import write_demonstrations
 
 FIGURES: tuple[ExperimentName, ...] = (
     "table-latency",
@@ -61,8 +66,21 @@ def test_chunks_are_executed_where_they_were_demonstrated(smoke_study: Path) -> 
     (sheet,) = draw(smoke_study, "figure-coarse-to-fine")
     assert list(cells(sheet, "MSE")) == ["1", "2", "4", "8"]
     assert cells(sheet, "paper's MSE, one chunk")["4"] == "0.038"
-    assert any("led to the recorded observations again in 1 episode" in note for note in sheet.notes)
+    assert any(note.startswith("executed: the chunks of 1 of the episodes") for note in sheet.notes)
     assert all(float(off) > 0 for off in cells(sheet, "hand off at the end, cm").values())
+
+
+def test_chunks_that_were_not_executed_are_not_said_to_be(tmp_path: Path) -> None:
+    study = Study(SCALES["smoke"], "pusht", tmp_path, write_demonstrations(tmp_path / "given"))
+    study.tokenizer(OAT, seed=0, steps=20).perform()
+    (sheet,) = coarse_to_fine.sheets(study)
+    assert [note for note in sheet.notes if "executed" in note] == [
+        "not executed: pusht cannot be brought back to where its demonstrations began"
+    ]
+    assert set(cells(sheet, "hand off at the end, cm").values()) == {"—"}
+    (claim,) = (note for note in sheet.notes if note.startswith("claim: "))
+    assert claim.startswith("claim: the error falls with K, in one chunk of each episode: undecided (K=8 < K=4 in ")
+    assert claim.count(" of 1, p = 1") == 3  # one held-out episode decides nothing
 
 
 def test_modelability_has_a_point_for_every_method_that_acted(smoke_study: Path) -> None:

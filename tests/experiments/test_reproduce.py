@@ -12,7 +12,7 @@ from oat.cli import main
 from oat.errors import InvalidOption
 from oat.experiments.catalogue import EXPERIMENTS
 from oat.experiments.config import ExperimentName, ReproduceConfig
-from oat.experiments.methods import BIN, DP, FAST, FULL_REGISTERS, OAT, QUEST, Method, with_levels
+from oat.experiments.methods import BIN, DP, FAST, FULL_REGISTERS, OAT, QUEST, UNORDERED, Method, with_levels
 from oat.experiments.pace import Pace
 from oat.experiments.reproduce import reproduce
 from oat.experiments.runs import Run
@@ -20,7 +20,7 @@ from oat.experiments.scales import SCALES, Scale
 from oat.experiments.schedule import RunFailed, open_workers, perform_all
 from oat.experiments.study import Study
 from oat.report.sheet import load_sheets
-from oat.sims.config import CollectConfig
+from oat.sims.config import CollectConfig, SimulatorName
 
 SUCCESS_TABLES: tuple[ExperimentName, ...] = ("table-sim", "table-ordering", "table-horizons", "table-codebook")
 
@@ -140,6 +140,29 @@ def test_seeds() -> None:
 
     assert [count(method) for method in (OAT, DP, BIN, FAST)] == [3, 3, 1, 1]
     assert count(OAT, replace(study, seeds=2)) == 2
+
+
+@pytest.mark.parametrize("name", ["table-ordering", "table-horizons", "table-codebook"])
+def test_seeds_of_ablations(name: ExperimentName) -> None:
+    """One on a processor, as many as asked for, five as in the paper."""
+
+    def seeds(study: Study) -> set[int]:
+        return {
+            each.seed for each in EXPERIMENTS[name].evaluations(study) if each.method not in (OAT, QUEST, UNORDERED)
+        }
+
+    study = Study(SCALES["cpu"], "metaworld", Path("R"))
+    assert seeds(study) == {0}
+    assert seeds(replace(study, seeds=2)) == {0, 1}
+    assert seeds(replace(study, scale=SCALES["paper"])) == {0, 1, 2, 3, 4}
+
+
+def test_the_papers_scale_is_the_papers() -> None:
+    paper, cpu = SCALES["paper"], SCALES["cpu"]
+    sims: tuple[SimulatorName, ...] = ("libero", "robomimic", "metaworld", "robocasa")
+    assert [paper.demonstrations_for(sim) for sim in sims] == [50, 200, 50, 200]
+    assert {cpu.demonstrations_for(sim) for sim in sims} == {cpu.demonstrations}
+    assert [scale.seeds_of_ablations for scale in SCALES.values()] == [1, 1, 5]
 
 
 def test_every_experiment_explains_itself() -> None:

@@ -1,5 +1,6 @@
 """A small directory of results: demonstrations, tokenizers, a policy, records with videos, a table."""
 
+import base64
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,16 @@ from tests.tokenizers.fitted import smooth_chunks
 
 HOSTILE_TASK = "reach <script>window.hacked = true</script>"
 HOSTILE_NAME = "fast <img src=x onerror=hacked=true>"
-TABLE = Sheet("success, %", ("method", "reach"), (("OAT×", "50 ± 3"), ("a<b", "—")), ("20 episodes & 1 seed",))
+TABLE = Sheet(
+    "success, %",
+    ("method", "reach"),
+    (("OAT×", "50 ± 3"), ("a<b", "—")),
+    ("20 episodes & 1 seed", "picture: figures/table-sim.png"),
+)
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+"""A picture."""
 HORIZON, SUCCESSES = 16, {"K=1": 4, "K=2": 8, "K=4": 12, "K=8": 18}
 EPISODES = 20
 
@@ -83,4 +93,6 @@ def write_results(root: Path) -> Path:
     for each in (written[0], written[-1]):
         write_video(root / f"records/oat-seed0/videos/{each.key.file_name}.mp4")
     save_sheets(root / "tables/table-sim.json", [TABLE])
+    (root / "figures").mkdir()
+    (root / "figures/table-sim.png").write_bytes(PIXEL)
     return root

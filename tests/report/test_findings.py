@@ -12,16 +12,18 @@ from oat.cli import main
 from oat.errors import InvalidOption
 from oat.evaluation.records import read_records
 from oat.report.curves import training_curves
+from oat.report.figures import choose_colours, success_figures
 from oat.report.findings import find
 from oat.report.material import Material, gather
 from oat.report.page import write_report
 from oat.report.rollouts import choose_videos, closed_loops
+from oat.report.sheet import Sheet, save_sheets
 from oat.tokenizers.fitting import fit_tokenizer
 from oat.training.config import FitConfig
 from tests.datasets import make_episodes, write_lerobot
 from tests.evaluation.test_records import record
 from tests.policies.small import autoregressive
-from tests.report.material import HORIZON, episodes, write_demonstrations, write_records, write_video
+from tests.report.material import HORIZON, PIXEL, episodes, write_demonstrations, write_records, write_video
 from tests.tokenizers.fitted import fitted
 
 
@@ -124,6 +126,55 @@ def test_gzipped_records_are_read_and_episodes_in_two_files_count_once(tmp_path:
     ]
 
 
+def evaluated(folder: Path, seed: int, checkpoint: str, *decodings: str, method: str = "oat") -> None:
+    """Records of one policy."""
+    write_records(
+        folder,
+        [
+            replace(each, key=replace(each.key, training_seed=seed, checkpoint=checkpoint))
+            for decoding in decodings
+            for each in episodes("p", method, decoding, 5, int(decoding[2:]))
+        ],
+    )
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_variants_that_records_call_alike_go_by_their_directories(tmp_path: Path, seed: int) -> None:
+    """Also where their training seeds differ, so that they could be taken for one method."""
+    evaluated(tmp_path / f"oat-seed{seed}", seed, "a", "K=1", "K=8")
+    evaluated(tmp_path / "oat-seed2-execute8", 2, "b", "K=1", "K=8")
+    evaluated(tmp_path / "oat-flow-seed0", 0, "c", "K=1", "K=8")
+    evaluated(tmp_path / "oat-flow-seed1", 1, "d", "K=1", "K=8", method="oat-flow")
+    evaluated(tmp_path / "quest-seed0", 0, "e", "K=8", method="quest")
+    (loop,) = closed_loops(find(tmp_path))
+    assert {row.policy: row.training_seeds for row in loop.overall} == {
+        **{"oat-flow K=1": 2, "oat-flow K=8": 2, "oat K=1": 2, "oat K=8": 2},
+        **{"quest K=8": 1},
+    }
+    assert list(dict.fromkeys(loop.methods.values())) == ["oat-flow", "oat", "quest"]
+    tokens, _ = success_figures("s", loop, choose_colours(loop.methods.values()))
+    assert [trace["x"] for trace in tokens.data] == [[1, 8], [1, 8], [8]]
+
+
+def test_variants_in_directories_of_any_name_go_by_their_fingerprints(tmp_path: Path) -> None:
+    evaluated(tmp_path / "eval", 0, "a", "K=1", "K=8")
+    evaluated(tmp_path / "more", 0, "a", "K=2")
+    evaluated(tmp_path / "other", 0, "b", "K=8")
+    (loop,) = closed_loops(find(tmp_path))
+    assert [row.policy for row in loop.overall] == ["oat a K=1", "oat a K=8", "oat a K=2", "oat b K=8"]
+    assert list(loop.methods.values()) == ["oat a", "oat a", "oat a", "oat b"]
+
+
+def test_videos_are_found_for_episodes_whose_method_was_renamed(tmp_path: Path) -> None:
+    for folder, checkpoint in (("oat-seed0", "a"), ("oat-flow-seed0", "b")):
+        evaluated(tmp_path / folder, 0, checkpoint, "K=8")
+        first = read_records(tmp_path / folder / "records.jsonl")[0]
+        write_video(tmp_path / folder / f"videos/{first.key.file_name}.mp4")
+    found = find(tmp_path)
+    shown, _ = choose_videos(found, closed_loops(found))
+    assert [video.caption.split(":")[0] for video in shown] == ["oat-flow K=8", "oat K=8"]
+
+
 def test_a_policy_that_met_fewer_tasks_is_told(tmp_path: Path) -> None:
     few = [each for each in episodes("p", "dp", "10 steps", 5, 10) if each.key.task == "push"]
     write_records(tmp_path, [*episodes("p", "oat", "K=1", 5, 1), *few])
@@ -163,6 +214,22 @@ def test_curves_are_thinned_and_a_line_that_a_kill_cut_short_is_passed_over(tmp_
     found = find(tmp_path)
     with pytest.raises(InvalidOption, match="line 1: not a line of a training log"):
         gather(found)
+
+
+def test_a_picture_is_shown_and_not_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those in the folder of figures, where it is not too large for a page."""
+    for name, picture in (("a", "figures/a.png"), ("b", "figures/none.png"), ("c", "../../c.png"), ("d", "figures")):
+        save_sheets(tmp_path / f"tables/{name}.json", [Sheet(name, ("x",), (), ("n", f"picture: {picture}"))] * 2)
+    (tmp_path / "figures").mkdir()
+    for path in (tmp_path / "figures/a.png", tmp_path.parent / "c.png"):
+        path.write_bytes(PIXEL)
+    tables = gather(find(tmp_path)).tables
+    assert [file.picture[:22] for file in tables] == ["data:image/png;base64,", "", "", ""]
+    assert {sheet.notes for file in tables for sheet in file.sheets} == {("n",)}
+    monkeypatch.setattr("oat.report.material._PICTURE_BYTES", 10)
+    found = find(tmp_path)
+    assert not any(file.picture for file in gather(found).tables)
+    assert found.problems == ["figures/a.png is left out to keep this page small"]
 
 
 def test_a_policy_alone_is_shown_with_its_origin(tmp_path: Path) -> None:

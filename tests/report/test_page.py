@@ -163,6 +163,12 @@ def test_tables_say_what_the_files_say(page: Page) -> None:
     assert TABLE.notes[0] in page.locator("#tables").inner_text()
 
 
+def test_pictures_of_tables_are_in_the_page(page: Page) -> None:
+    picture = page.locator("#tables img")
+    expect(picture).to_have_attribute("alt", f"Picture of {TABLE.title}")
+    assert picture.evaluate("image => image.complete && image.naturalWidth") == 1
+
+
 def test_success_is_drawn_with_intervals_for_each_protocol(page: Page) -> None:
     assert page.locator("#success h3").all_inner_texts() == [
         "metaworld, reporting conditions",

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
+import oat
 from oat.errors import CorruptDataset, InvalidOption
 from oat.report.sheet import Sheet, load_sheets, save_sheets
 
+PACKAGE = Path(oat.__file__).parent
 SHEET = Sheet("success, %", ("method", "a_b"), (("OAT×", "50 ± 3"), ("a|b", "—")), ("50 episodes & 3 seeds",))
 
 
@@ -26,6 +28,15 @@ def test_latex_escapes() -> None:
     assert r"method & a\_b \\" in latex
     assert r"OAT$\times$ & 50 $\pm$ 3 \\" in latex
     assert r"\caption{success, \%. 50 episodes \& 3 seeds.}" in latex
+
+
+def test_latex_has_a_command_for_every_sign_that_tables_print() -> None:
+    sources = (path for part in ("evaluation", "experiments", "trials") for path in (PACKAGE / part).glob("*.py"))
+    signs = {sign for path in sources for sign in path.read_text("utf-8") if not sign.isascii()}
+    assert {"×", "−", "…", "ρ", "±", "–", "—", "·"} <= signs
+    for sign in signs:
+        latex = Sheet("t", ("a",), ((f"a {sign}",),)).latex()
+        assert latex.isascii(), f"{sign} does not compile"
 
 
 def test_rows_have_as_many_cells_as_columns() -> None:

@@ -1,6 +1,6 @@
 """Which episodes an evaluation consists of, and whether the policy fits the benchmark at all."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +15,9 @@ from oat.evaluation.records import EpisodeKey
 from oat.evaluation.rollout import Episode
 from oat.interfaces import Simulator
 from oat.policies import AutoregressivePolicy, Decoding, Denoising, Policy, TokenDecoding
+from oat.tokenizers.autoencoder import AutoencoderTokenizer
+from oat.tokenizers.oat import OATConfig
+from oat.training.config import FitConfig
 
 
 @dataclass(frozen=True)
@@ -67,12 +70,30 @@ def plan_evaluation(config: EvalConfig, policy: Policy, simulator: Simulator) ->
 
 
 def method_name(policy: Policy) -> str:
-    """As tables call it."""
+    """As tables call it: what is compared as one method has one name, whatever its size."""
     if not isinstance(policy, AutoregressivePolicy):
         return "dp"
     tokenizer = policy.tokenizer
     unordered = tokenizer.prefix_decodable and tokenizer.config.objective.keep == "full"
-    return tokenizer.kind + "×" * unordered
+    departures = _departures(tokenizer) if isinstance(tokenizer, AutoencoderTokenizer) else ()
+    return "-".join((tokenizer.kind + "×" * unordered, *departures))
+
+
+def _departures(tokenizer: AutoencoderTokenizer) -> Iterator[str]:
+    """What tells a learned tokenizer from the paper's, as the directories of its ablations are called."""
+    config, usual = tokenizer.config, OATConfig()
+    if config.objective.keep == "powers_of_two":
+        yield "powers-of-two"
+    if isinstance(config, OATConfig) and config.register_attention != usual.register_attention:
+        yield f"{config.register_attention}-registers"
+    if config.decoder.kind != usual.decoder.kind:
+        yield config.decoder.kind
+    elif config.decoder.causal != usual.decoder.causal:
+        yield "full-decoder"
+    if config.levels != usual.levels:
+        yield f"levels-{'-'.join(map(str, config.levels))}"
+    if (tokenizer.action_horizon, config.latent_horizon) != (FitConfig.action_horizon, usual.latent_horizon):
+        yield f"{tokenizer.action_horizon}x{config.latent_horizon}"
 
 
 def decoding_name(decoding: Decoding) -> str:

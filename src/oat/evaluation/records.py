@@ -23,7 +23,7 @@ class EpisodeKey:
 
     protocol: str
     method: str
-    """The policy and its tokenizer, such as oat or dp."""
+    """The policy and its tokenizer, such as oat or dp, with what tells it from the usual one, such as oat-flow."""
     training_seed: int
     checkpoint: str
     """The fingerprint of the policy's checkpoint."""

@@ -58,10 +58,8 @@ def _sim_sheets(study: Study) -> list[Sheet]:
 
 
 def _ordering_evaluations(study: Study) -> list[Evaluation]:
-    variants = [Evaluation(method) for method in (FLOW, FULL_REGISTERS, UNORDERED_FULL_REGISTERS)]
-    if study.scale.name == "smoke":
-        variants = variants[:1]
-    return [*study.evaluations((QUEST, OAT, UNORDERED)), *variants]
+    variants = (FLOW,) if study.scale.name == "smoke" else (FLOW, FULL_REGISTERS, UNORDERED_FULL_REGISTERS)
+    return [*study.evaluations((QUEST, OAT, UNORDERED)), *study.ablations(variants)]
 
 
 def _ordering_sheets(study: Study) -> list[Sheet]:
@@ -79,7 +77,7 @@ def _ordering_sheets(study: Study) -> list[Sheet]:
 
 def _codebook_evaluations(study: Study) -> list[Evaluation]:
     sets = LEVEL_SETS[1:3] if study.scale.name == "smoke" else LEVEL_SETS
-    return [Evaluation(with_levels(levels)) for levels in sets]
+    return study.ablations(with_levels(levels) for levels in sets)
 
 
 def _codebook_sheets(study: Study) -> list[Sheet]:

@@ -15,6 +15,7 @@ from oat.errors import SimulatorError
 from oat.experiments import paper
 from oat.experiments.config import ExperimentName
 from oat.experiments.held_out import find_tokenizer, held_out_chunks, held_out_episodes
+from oat.experiments.latency import decide_rising
 from oat.experiments.methods import OAT
 from oat.experiments.pictures import new_figure, save_figure
 from oat.experiments.reenactment import Execution, Stage, frame_of_motion, ghosted
@@ -29,7 +30,7 @@ from oat.tokenizers.evaluation import Chunks, decode_prefixes, distortions, mode
 
 NAME: ExperimentName = "figure-coarse-to-fine"
 _TRUTH = 0  # in place of a number of tokens: the demonstrated actions
-_COLUMNS = ("K", "MSE", "MSE, executed", "hand off at the end, cm", "median", "largest", "paper's MSE, one chunk")
+_COLUMNS = ("K", "MSE", "MSE, most motion", "hand off at the end, cm", "median", "largest", "paper's MSE, one chunk")
 _MOST_SHOWN = 4
 _MOMENTS = 5
 _SHADES = {1: "#e7a9d0", 2: "#df65b0", 4: "#ce1256", 8: "#67001f", _TRUTH: "black"}
@@ -72,8 +73,13 @@ def sheets(study: Study) -> list[Sheet]:
         *circumstances(study),
         f"steps: {training_steps(study, Evaluation(OAT))}, of which only the tokenizer's matter here",
         f"MSE in model space: of {len(chunks)} held-out chunks, and of the one with the most motion in each of "
-        f"{len(refined)} held-out episodes, which were executed",
+        f"{len(refined)} held-out episodes",
         *remarks,
+        decide_rising(
+            "the error falls with K, in one chunk of each episode",
+            [f"K={k}" for k in reversed(OAT.prefixes)],
+            {f"K={k}": [each.errors[k] for each in refined] for k in OAT.prefixes},
+        ),
         _draw(study, refined, episodes.action_names),
     )
     return [Sheet(title, _COLUMNS, tuple(_row(k, overall[k - 1], refined) for k in OAT.prefixes), notes)]
@@ -128,7 +134,8 @@ def _execute(study: Study, episodes: Episodes, refined: Sequence[Refined]) -> tu
     count = len(refined) - failures.total()
     remarks = [f"not executed: {number} of the episodes, {reason}" for reason, number in failures.items()]
     if count:
-        remarks.append(f"the demonstrated actions led to the recorded observations again in {count} episodes")
+        reached = "in which the demonstrated actions led to the recorded observations again"
+        remarks.append(f"executed: the chunks of {count} of the episodes, {reached}")
     return done, [*remarks, *(["no pictures: no graphics library"] if not filmed else [])]
 
 

@@ -26,10 +26,11 @@ def evaluations(study: Study) -> list[Evaluation]:
     """Every pair of horizons in both regimes; where these are the same, once."""
     return list(
         dict.fromkeys(
-            _evaluation(action, latent, executed(action))
+            evaluation
             for action in _ACTION_HORIZONS[study.scale.name]
             for latent in _LATENT_HORIZONS[study.scale.name]
             for executed in _REGIMES.values()
+            for evaluation in _evaluations(study, action, latent, executed(action))
         )
     )
 
@@ -45,14 +46,14 @@ def sheets(study: Study) -> list[Sheet]:
     return made
 
 
-def _evaluation(action: int, latent: int, execute: int) -> Evaluation:
+def _evaluations(study: Study, action: int, latent: int, execute: int) -> list[Evaluation]:
     usual = execute == OAT.action_horizon // 2  # what the benchmarks' protocols execute
-    return Evaluation(with_horizons(action, latent), execute=None if usual else execute)
+    return study.ablations([with_horizons(action, latent)], execute=None if usual else execute)
 
 
 def _row(study: Study, action: int, latent: int, execute: int) -> Row:
     """With all tokens."""
-    found = read_rows(study, [_evaluation(action, latent, execute)])
+    found = read_rows(study, _evaluations(study, action, latent, execute))
     return replace(found[-1], label=_label(action, latent))
 
 

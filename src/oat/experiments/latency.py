@@ -1,22 +1,24 @@
 """table-latency: tokens per chunk and milliseconds per inference (Table II), for the shapes of all four benchmarks."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 
-from oat.evaluation.statistics import Interval
+from oat.evaluation.statistics import Interval, compare_paired
 from oat.experiments import paper
 from oat.experiments.config import ExperimentName
 from oat.experiments.methods import OAT
 from oat.experiments.pictures import color_of, new_figure, save_figure
 from oat.experiments.study import Study
 from oat.experiments.success import NONE
-from oat.experiments.timings import Timing, Timings, read_timings
+from oat.experiments.timings import Timings, read_timings
 from oat.report.sheet import Sheet
 from oat.sims.config import SimulatorName
 
 NAME: ExperimentName = "table-latency"
+_ALIKE = 0.1  # the most by which costs may differ that are called the same
 _COLUMNS = (
     *("policy", "tokens", "paper's", "ms", "95 %", "/ OAT_8's", "ONNX ms", "/ OAT_8's ONNX"),
     *("paper's ms, A100", "/ its OAT_8's"),
@@ -57,11 +59,12 @@ def _ratio(times: Sequence[float], best: Sequence[float]) -> str:
     return f"{np.median(times) / np.median(best):.2f}" if times and best else NONE
 
 
-def median_interval(times: Sequence[float]) -> Interval:
-    """The median, between the order statistics that hold it with 95 % probability."""
-    ordered, half = np.sort(times), 0.98 * np.sqrt(len(times))
-    low, high = np.clip((len(times) / 2 - half, len(times) / 2 + half), 0, len(times) - 1).astype(int)
-    return Interval(float(np.median(ordered)), float(ordered[low]), float(ordered[high]))
+def median_interval(values: Sequence[float]) -> Interval:
+    """The median, between the order statistics that hold it with at least 95 % probability; of few, between all."""
+    ordered, count = np.sort(values), len(values)
+    below = accumulate(math.comb(count, k) / 2**count for k in range(count))  # that at most k lie below the median
+    low = max(sum(2 * probability <= 0.05 for probability in below) - 1, 0)
+    return Interval(float(np.median(ordered)), float(ordered[low]), float(ordered[count - 1 - low]))
 
 
 def _notes(sim: SimulatorName, timings: Timings) -> Iterator[str]:
@@ -70,22 +73,44 @@ def _notes(sim: SimulatorName, timings: Timings) -> Iterator[str]:
     yield (
         f"{timings.preset}-size models with untrained weights, on which milliseconds do not depend; medians of "
         f"{len(rows['OAT_8'].ms)} chunks each, all methods taking turns on one observation, batch 1, one thread "
-        f"({timings.machine}, torch {timings.torch}), commit {timings.commit}"
+        f"({shape.machine}, torch {shape.torch}), commit {shape.commit}"
     )
     yield f"FAST: merges and mean tokens per chunk from {shape.source}; so many, and one to end, are forced here"
+    yield "claims compare what two methods took in the same turn; 95 %: of the median"
     yield "observations are states; the paper's times include an image encoder"
     if not rows["OAT_8"].onnx_ms:
         yield "not run at this scale: the other shapes and ONNX Runtime"
-    yield _decide("fewer tokens are faster", ("OAT_1", "OAT_2", "OAT_4", "OAT_8"), rows)
-    yield from (_decide(f"OAT_8 is faster than {rival}", ("OAT_8", rival), rows) for rival in ("DP", "FAST", "Bin"))
+    times = {label: row.ms for label, row in rows.items()}
+    yield decide_rising("fewer tokens are faster", ("OAT_1", "OAT_2", "OAT_4", "OAT_8"), times)
+    for rival in ("DP", "FAST", "Bin"):
+        yield decide_rising(f"OAT_8 is faster than {rival}", ("OAT_8", rival), times)
+    yield _decide_equal("OAT_8", "QueST", times)
 
 
-def _decide(claim: str, chain: Sequence[str], rows: Mapping[str, Timing]) -> str:
-    """Whether every median is below the next, from their intervals."""
-    pairs = [(median_interval(rows[one].ms), median_interval(rows[other].ms)) for one, other in pairwise(chain)]
-    if all(one.high < other.low for one, other in pairs):
-        return f"claim: {claim}: held"
-    return f"claim: {claim}: {'not held' if any(one.low > other.high for one, other in pairs) else 'undecided'}"
+def decide_rising(claim: str, chain: Sequence[str], values: Mapping[str, Sequence[float]]) -> str:
+    """Whether each one's values are below the next one's, from those that were measured together."""
+    verdicts, told = [], []
+    for one, other in pairwise(chain):
+        found = compare_paired(values[one], values[other])
+        verdicts.append(found.verdict)
+        told.append(f"{one} < {other} in {found.only_second} of {len(values[one])}, p = {found.p_value:.2g}")
+    if all(verdict == "second" for verdict in verdicts):
+        outcome = "held"
+    else:
+        outcome = "not held" if "first" in verdicts else "undecided"
+    return f"claim: {claim}: {outcome} ({'; '.join(told)})"
+
+
+def _decide_equal(one: str, other: str, times: Mapping[str, Sequence[float]]) -> str:
+    """Whether the median ratio of times that were measured together is near 1."""
+    ratio = median_interval([first / second for first, second in zip(times[one], times[other], strict=True)])
+    low, high = 1 - _ALIKE, 1 + _ALIKE
+    if low <= ratio.low and ratio.high <= high:
+        outcome = "held"
+    else:
+        outcome = "not held" if ratio.high < low or ratio.low > high else "undecided"
+    told = f"{one} / {other} = {ratio.estimate:.3f}, 95 %: {ratio.low:.3f} … {ratio.high:.3f}"
+    return f"claim: {one} costs as much as {other}, within {_ALIKE:.0%}: {outcome} ({told})"
 
 
 def _draw(study: Study, timings: Timings) -> str:

@@ -73,7 +73,7 @@ def sheets(study: Study) -> list[Sheet]:
 
 def _points(study: Study, method: Method) -> Iterator[Point]:
     """One for each number of tokens that the method acts from."""
-    chosen = study.evaluations((method,)) if method in (*COMPARED, UNORDERED) else [Evaluation(method)]
+    chosen = study.evaluations((method,)) if method in (*COMPARED, UNORDERED) else study.ablations((method,))
     fitted = [read_measures(study, method.run("tokenizers", each.seed)) for each in chosen]
     trained = [read_measures(study, method.run("policies", each.seed)) for each in chosen]
     for row, prefix in zip(read_rows(study, chosen), method.prefixes or (None,), strict=True):

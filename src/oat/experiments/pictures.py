@@ -7,6 +7,7 @@ from oat.atomic import staged_file
 from oat.evaluation.statistics import Interval
 from oat.experiments.study import Study
 from oat.extras import import_extra
+from oat.report.sheet import PICTURE
 
 COLORS = {"DP": "tab:gray", "Bin": "tab:brown", "FAST": "tab:red", "QueST": "tab:orange", "OAT": "tab:blue"}
 """Of the methods, wherever they appear."""
@@ -33,4 +34,4 @@ def save_figure(study: Study, name: str, figure: Any) -> str:
     """Keep it as figures/NAME.png; gives the note that says so."""
     with staged_file(study.folder / "figures" / f"{name}.png") as staging:
         figure.savefig(staging, dpi=130)
-    return f"picture: figures/{name}.png"
+    return f"{PICTURE}figures/{name}.png"

@@ -71,7 +71,8 @@ def perform_all(runs: Sequence[Run], submit: Submit, jobs: int) -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+    raised = getattr(error, "cause", error)  # Ray's errors are tracebacks around what was raised
+    return next(iter(str(raised).strip().splitlines()), type(raised).__name__)
 
 
 def _show(bar: Progress, going: Sequence[Run]) -> None:

@@ -74,6 +74,11 @@ class Study:
             for seed in range(self.seeds if self.seeds and not method.slow else self.scale.seeds_for(method))
         ]
 
+    def ablations(self, methods: Iterable[Method], execute: int | None = None) -> list[Evaluation]:
+        """Every variant with as many training seeds as such are given."""
+        seeds = range(self.seeds or self.scale.seeds_of_ablations)
+        return [Evaluation(method, seed, execute) for method in methods for seed in seeds]
+
     def runs(self, evaluations: Sequence[Evaluation], pace: Pace) -> list[Run]:
         """All that must be done for these, each once, and after what it needs."""
         runs: dict[str, Run] = {}
@@ -87,7 +92,11 @@ class Study:
         if load_simulator(self.sim).expert_kind != "scripted":
             raise InvalidOption(f"{self.sim} has no scripted expert: name demonstrations with --data")
         config = CollectConfig(
-            self.sim, self.tasks, self.folder / DEMONSTRATIONS, episodes=self.scale.demonstrations, workers=1
+            self.sim,
+            self.tasks,
+            self.folder / DEMONSTRATIONS,
+            episodes=self.scale.demonstrations_for(self.sim),
+            workers=1,
         )
         return Run(self.folder, DEMONSTRATIONS, config)
 

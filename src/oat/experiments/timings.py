@@ -7,10 +7,11 @@ on data: on the study's demonstrations for the shape of its own benchmark, else 
 import json
 import platform
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -56,21 +57,21 @@ class Timing:
 
 @dataclass(frozen=True)
 class Shape:
-    """All methods in one benchmark's shape."""
+    """All methods in one benchmark's shape, and what they were timed with."""
 
     source: str
     """Of the chunks that FAST was fitted to."""
+    commit: str
+    machine: str
+    torch: str
     timings: dict[str, Timing]
 
 
 @dataclass(frozen=True)
 class Timings:
-    """What was measured, and how."""
+    """What was measured."""
 
     preset: str
-    commit: str
-    machine: str
-    torch: str
     shapes: dict[SimulatorName, Shape]
 
 
@@ -80,11 +81,13 @@ def read_timings(study: Study) -> Timings | None:
     if not file.exists():
         return None
     kept = json.loads(file.read_text("utf-8"))
-    shapes = {
-        sim: Shape(shape["source"], {label: _timing(**timing) for label, timing in shape["timings"].items()})
-        for sim, shape in kept.pop("shapes").items()
-    }
-    return Timings(**kept, shapes=shapes)
+    preset, shapes = kept.pop("preset"), kept.pop("shapes")
+    return Timings(preset, {sim: _shape(**kept | shape) for sim, shape in shapes.items()})
+
+
+def _shape(timings: Mapping[str, Mapping[str, Any]], **how: str) -> Shape:
+    """One of a file; older files say once, for all shapes, what they were timed with."""
+    return Shape(**how, timings={label: _timing(**timing) for label, timing in timings.items()})
 
 
 def _timing(tokens: float | None, ms: Sequence[float], onnx_ms: Sequence[float]) -> Timing:
@@ -104,10 +107,10 @@ def measure(study: Study) -> None:
             continue
         Console(stderr=True).print(f"timing every method in {sim}'s shape", highlight=False)
         episodes, source = _demonstrations(study, sim)
-        shapes[sim] = Shape(source, _time_all(episodes, preset, study.scale.timings, exported=not smoke))
-        timings = Timings(preset, commit(), platform.machine(), torch.__version__, shapes)
+        times = _time_all(episodes, preset, study.scale.timings, exported=not smoke)
+        shapes[sim] = Shape(source, commit(), platform.machine(), torch.__version__, times)
         with staged_file(study.folder / TIMINGS_FILE) as staging:
-            staging.write_text(json.dumps(asdict(timings), indent=1), "utf-8")
+            staging.write_text(json.dumps(asdict(Timings(preset, shapes)), indent=1), "utf-8")
 
 
 def _demonstrations(study: Study, sim: SimulatorName) -> tuple[Episodes, str]:

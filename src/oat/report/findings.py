@@ -20,8 +20,8 @@ _RECORD_FILES = ("records.jsonl", "records.jsonl.gz")
 
 
 def method_of(name: str) -> str:
-    """A run's name without its seed: seeds of one method are drawn alike."""
-    return re.sub(r"-seed\d+$", "", name)
+    """A run's name without its seed, and how many actions it executed: seeds of one method are drawn alike."""
+    return re.sub(r"-seed\d+(-execute\d+)?$", "", name)
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """What the page is made of: everything that was found, read and measured."""
 
-from dataclasses import dataclass, field
+import base64
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rich.markup import escape
@@ -12,7 +13,18 @@ from oat.report.curves import Curve, training_curves
 from oat.report.findings import Findings, method_of
 from oat.report.reconstructions import Data, Reconstruction, reconstruct
 from oat.report.rollouts import ClosedLoop, Video, choose_videos, closed_loops
-from oat.report.sheet import Sheet, load_sheets
+from oat.report.sheet import PICTURE, Sheet, load_sheets
+
+_PICTURE_BYTES = 3_000_000
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables of one file, and the picture that was drawn with them."""
+
+    sheets: tuple[Sheet, ...]
+    picture: str
+    """A data: address; empty without a picture."""
 
 
 @dataclass
@@ -24,7 +36,7 @@ class Material:
     loops: list[ClosedLoop] = field(default_factory=list)
     videos: list[Video] = field(default_factory=list)
     videos_left_out: int = 0
-    sheets: list[Sheet] = field(default_factory=list)
+    tables: list[Tables] = field(default_factory=list)
     curves: list[Curve] = field(default_factory=list)
 
     def methods(self) -> list[str]:
@@ -42,7 +54,7 @@ class Material:
             "tokenizers": self.tokenizers,
             "episode records": self.loops,
             "rollout videos": self.videos,
-            "tables": self.sheets,
+            "tables": self.tables,
             "training logs": self.curves,
         }
         return [name for name, part in parts.items() if not part]
@@ -57,11 +69,25 @@ def gather(found: Findings, data: Path | None = None) -> Material:
     material.videos, material.videos_left_out = choose_videos(found, material.loops)
     for path in found.tables:
         with found.noting_problems():
-            material.sheets += load_sheets(path)
+            material.tables.append(_read_tables(path, found))
     material.curves = training_curves(found)
     if material == Material() and not found.policies:
         raise InvalidOption(f"nothing below {found.root} could be read: {'; '.join(found.problems)}")
     return material
+
+
+def _read_tables(path: Path, found: Findings) -> Tables:
+    """The page shows the picture that notes name, so they need not name it there."""
+    sheets = load_sheets(path)
+    named = [note.removeprefix(PICTURE) for sheet in sheets for note in sheet.notes if note.startswith(PICTURE)]
+    shown = [replace(sheet, notes=tuple(n for n in sheet.notes if not n.startswith(PICTURE))) for sheet in sheets]
+    file = path.parent.parent / "figures" / Path(named[0] if named else "").name
+    if file.suffix != ".png" or not file.exists():
+        return Tables(tuple(shown), "")
+    if file.stat().st_size > _PICTURE_BYTES:
+        found.problems.append(f"figures/{file.name} is left out to keep this page small")
+        return Tables(tuple(shown), "")
+    return Tables(tuple(shown), f"data:image/png;base64,{base64.b64encode(file.read_bytes()).decode()}")
 
 
 def _add_datasets(material: Material, found: Findings, data: Path | None) -> None:

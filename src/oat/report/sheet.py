@@ -12,6 +12,8 @@ from oat.atomic import staged_file
 from oat.errors import CorruptDataset, InvalidOption
 from oat.report.tables import make_table
 
+PICTURE = "picture: "
+"""How a note begins that names a file beside the table's folder."""
 _LATEX_SIGNS = {
     **{sign: rf"\{sign}" for sign in "&%$#_{}"},
     **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
@@ -24,6 +26,7 @@ _LATEX_SIGNS = {
         "−": "$-$",
         "½": r"\textonehalf{}",
     },
+    **{"ρ": r"$\rho$", "Δ": r"$\Delta$", "√": r"$\surd$", "–": "--", "—": "---", "’": "'", "\u00a0": "~"},
     **{"≈": r"$\approx$", "→": r"$\rightarrow$", "✓": r"\checkmark{}", "·": r"$\cdot$", "₁": "$_1$", "²": "$^2$"},
 }
 
