@@ -91,14 +91,8 @@ class Study:
         """Let a scripted expert demonstrate."""
         if load_simulator(self.sim).expert_kind != "scripted":
             raise InvalidOption(f"{self.sim} has no scripted expert: name demonstrations with --data")
-        config = CollectConfig(
-            self.sim,
-            self.tasks,
-            self.folder / DEMONSTRATIONS,
-            episodes=self.scale.demonstrations_for(self.sim),
-            workers=1,
-        )
-        return Run(self.folder, DEMONSTRATIONS, config)
+        out, episodes = self.folder / DEMONSTRATIONS, self.scale.demonstrations_for(self.sim)
+        return Run(self.folder, DEMONSTRATIONS, CollectConfig(self.sim, self.tasks, out, episodes=episodes, workers=1))
 
     def tokenizer(self, method: Method, seed: int, steps: int | None) -> Run:
         assert method.tokenizer is not None

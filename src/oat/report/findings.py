@@ -8,6 +8,7 @@ from pathlib import Path
 
 from oat.checkpoint import checkpoint_kind, find_checkpoint
 from oat.errors import InvalidOption, OatError
+from oat.evaluation.records import COMPRESSED_RECORDS_FILE, RECORDS_FILE
 from oat.policies import POLICIES
 from oat.tokenizers import TOKENIZERS
 
@@ -16,7 +17,6 @@ LOOKS_FOR = (
     "records of `oat eval` (records.jsonl or records.jsonl.gz, with videos/*.mp4 beside them) and tables/*.json"
 )
 LOG_FILE = "metrics.jsonl"
-_RECORD_FILES = ("records.jsonl", "records.jsonl.gz")
 
 
 def method_of(name: str) -> str:
@@ -89,7 +89,7 @@ def _visit(folder: Path, found: Findings, seen: set[Path]) -> None:
     for path in sorted(path for path in folder.iterdir() if not path.name.startswith(".")):
         if path.is_dir():
             _visit(path, found, seen)
-        elif path.name in _RECORD_FILES:
+        elif path.name in (RECORDS_FILE, COMPRESSED_RECORDS_FILE):
             found.records.append(path)
         elif path.suffix == ".json" and folder.name == "tables":
             found.tables.append(path)
