@@ -144,8 +144,7 @@ class TokenizerTraining:
         return {}
 
     def loss(self, module: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Mapping[str, Tensor]]:
-        device = self.module.normalizer.center.device
-        actions, valid, state = transform_inputs(batch, self.module.space.transform, device)
+        actions, valid, state = transform_inputs(batch, self.module.space.transform, self.module.device)
         step = module(self.module.to_model_space(actions, state), valid, generator)
         return step.loss, {"mse": step.errors.mean()}
 

@@ -69,6 +69,11 @@ class Tokens:
         clipped = None if self.clipped is None else self.clipped[rows]
         return Tokens(ids, self.lengths[rows].clamp(max=ids.shape[1]), clipped)
 
+    @property
+    def real(self) -> Bool[Tensor, "batch width"]:
+        """Where there is a token, and not padding."""
+        return torch.arange(self.ids.shape[1], device=self.ids.device) < self.lengths[:, None]
+
     def to(self, device: torch.device) -> "Tokens":
         clipped = None if self.clipped is None else self.clipped.to(device)
         return Tokens(self.ids.to(device), self.lengths.to(device), clipped)
@@ -137,6 +142,11 @@ class ActionTokenizer(nn.Module, ABC):
         self.normalizer = Normalizer(space.model_dim)
         self.fitted_to: dict[str, Any] = {}
         """How it was fitted (data, split, seed, recipe, measures); stored with every checkpoint."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes, and brings what it is given."""
+        return self.normalizer.center.device
 
     @property
     def action_horizon(self) -> int:
@@ -318,7 +328,7 @@ class ActionTokenizer(nn.Module, ABC):
         return self.normalizer.normalize(self.space.transform.forward(actions, state))
 
     def _check_actions(self, actions: Array, valid_mask: Array | None) -> tuple[Tensor, Tensor]:
-        chunks = torch.as_tensor(actions, dtype=torch.float32, device=self.normalizer.center.device)
+        chunks = torch.as_tensor(actions, dtype=torch.float32, device=self.device)
         expected = (self.action_horizon, self.action_dim)
         if chunks.ndim != 3 or tuple(chunks.shape[1:]) != expected:
             raise InvalidActions(f"actions must be (batch, {expected[0]}, {expected[1]}), got {tuple(chunks.shape)}")
@@ -337,18 +347,17 @@ class ActionTokenizer(nn.Module, ABC):
     def _check_tokens(self, tokens: TokenLike) -> Tokens:
         if isinstance(tokens, Tensor | np.ndarray):
             ids = torch.as_tensor(tokens, dtype=torch.int64)
-            tokens = Tokens(ids, torch.full((len(ids),), ids.shape[-1]))
+            tokens = Tokens(ids, torch.full((len(ids),), ids.shape[-1], device=ids.device))
         elif not isinstance(tokens, Tokens):
             tokens = Tokens.from_lists(tokens)
-        used = torch.arange(tokens.ids.shape[1]) < tokens.lengths[:, None]
-        wrong = used & ((tokens.ids < 0) | (tokens.ids >= self.vocab_size))
+        tokens = tokens.to(self.device)
+        wrong = tokens.real & ((tokens.ids < 0) | (tokens.ids >= self.vocab_size))
         if bool(wrong.any()):
             row, place = torch.nonzero(wrong)[0].tolist()
             found = int(tokens.ids[row, place])
             raise InvalidTokens(f"token {place} of row {row} is {found}; ids must be in 0…{self.vocab_size - 1}")
         self.check_lengths(tokens.lengths)
-        device = self.normalizer.center.device
-        return Tokens(tokens.ids.where(used, 0).to(device), tokens.lengths.to(device))
+        return Tokens(tokens.ids.where(tokens.real, 0), tokens.lengths)
 
     def check_lengths(self, lengths: Int64[Tensor, " batch"]) -> None:
         """Raise `InvalidTokens` for lengths that this kind never has."""
@@ -360,4 +369,4 @@ class ActionTokenizer(nn.Module, ABC):
     def _as_tensor(self, array: Array | None) -> Tensor | None:
         if array is None:
             return None
-        return torch.as_tensor(array, dtype=torch.float32, device=self.normalizer.center.device)
+        return torch.as_tensor(array, dtype=torch.float32, device=self.device)
