@@ -203,6 +203,16 @@ def test_fast_stays_in_python(tmp_path: Path) -> None:
     assert not (tmp_path / "export").exists()
 
 
+def test_an_export_replaces_no_checkpoint(tmp_path: Path) -> None:
+    """Not the policy that it is made of, in particular."""
+    policy_of("diffusion").save(tmp_path / "run/best")
+    weights = (tmp_path / "run/best/model.safetensors").read_bytes()
+    for out, there in (("run/best", "holds 'diffusion'"), ("run", "is no checkpoint")):
+        with pytest.raises(CheckpointError, match=f"{there}; it is not overwritten by 'runtime'"):
+            export_policy(tmp_path / "run", tmp_path / out)
+    assert (tmp_path / "run/best/model.safetensors").read_bytes() == weights
+
+
 def test_an_export_can_be_moved_and_tells_nothing_of_where_it_was_made(tmp_path: Path) -> None:
     policy, folder = exported("oat")
     moved = tmp_path / "elsewhere"

@@ -262,7 +262,7 @@ class ActionTokenizer(nn.Module, ABC):
 
     def save(self, directory: str | Path) -> None:
         """Write a checkpoint directory that `load` reads anywhere."""
-        with staged_checkpoint(Path(directory)) as staging:
+        with staged_checkpoint(Path(directory), self.kind) as staging:
             self.save_files(staging)
 
     def save_files(self, directory: Path, card: ModelCard | None = None) -> None:
