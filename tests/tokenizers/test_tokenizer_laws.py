@@ -152,6 +152,13 @@ def test_saved_and_moved_it_is_the_same(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_run_stands_for_its_best_checkpoint(kind: str, tmp_path: Path) -> None:
+    fitted(kind).save(tmp_path / "run" / "best")
+    chunks = smooth_chunks(3, seed=9)
+    assert TOKENIZERS[kind].load(tmp_path / "run").encode(chunks).tolist() == fitted(kind).encode(chunks).tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_bad_actions_are_refused(kind: str) -> None:
     tokenizer = fitted(kind)
     with pytest.raises(InvalidActions, match=r"must be \(batch, 16, 3\), got \(2, 8, 3\)"):

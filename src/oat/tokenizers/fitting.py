@@ -162,9 +162,8 @@ class TokenizerTraining:
 
 def load_tokenizer(path: str | Path) -> ActionTokenizer:
     """A tokenizer of any kind from a checkpoint, or the best one of a run."""
-    folder = find_checkpoint(path)
-    described, _ = load_checkpoint(folder, TOKENIZERS)
-    return TOKENIZERS[described["kind"]].load(folder)
+    described, _ = load_checkpoint(find_checkpoint(path), TOKENIZERS)
+    return TOKENIZERS[described["kind"]].load(path)
 
 
 def action_space(episodes: Episodes, action_horizon: int, transform: ActionTransform) -> ActionSpace:

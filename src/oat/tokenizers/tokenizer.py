@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from oat.checkpoint import (
     config_from_json,
     config_to_json,
+    find_checkpoint,
     load_checkpoint,
     staged_checkpoint,
     write_checkpoint,
@@ -297,8 +298,9 @@ class ActionTokenizer(nn.Module, ABC):
 
     @classmethod
     def load(cls: type[Kind], directory: str | Path) -> Kind:
-        """Read a checkpoint of this kind."""
-        described, tensors = load_checkpoint(Path(directory), {cls.kind})
+        """Read a checkpoint of this kind, or the best one of a run."""
+        folder = find_checkpoint(directory)
+        described, tensors = load_checkpoint(folder, {cls.kind})
         space = config_from_json(ActionSpace, described["space"])
         config: Any = config_from_json(cls.config_class, described["config"])
         tokenizer = cls(space, config)  # type: ignore[call-arg]  # every kind takes its configuration
@@ -307,7 +309,7 @@ class ActionTokenizer(nn.Module, ABC):
         try:
             tokenizer.load_state_dict(tensors)
         except RuntimeError as error:
-            raise CheckpointError(f"{directory}: its weights do not fit its configuration ({error})") from error
+            raise CheckpointError(f"{folder}: its weights do not fit its configuration ({error})") from error
         return tokenizer.eval()
 
     def text_state(self) -> dict[str, str]:
