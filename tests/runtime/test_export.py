@@ -243,3 +243,11 @@ def test_damage_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="holds 'diffusion'"):
         load_runtime(tmp_path / "checkpoint")
     assert isinstance(load_predictor(tmp_path / "checkpoint"), DiffusionPolicy)
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '"runtime"', "{}"])
+def test_a_damaged_configuration_is_told(damage: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(damage)
+    for load in (load_predictor, load_runtime):
+        with pytest.raises(CheckpointError, match="not a readable"):
+            load(tmp_path)

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import open_dataset
-from oat.errors import CheckpointError, DatasetExists
+from oat.errors import CheckpointError, DatasetExists, WriteFailed
 from oat.tokenizers import OATTokenizer
 from oat.tokenizers.evaluation import Chunks
 from oat.tokenizers.fitting import TokenizerTraining, fit_tokenizer, make_tokenizer
@@ -140,6 +140,15 @@ def test_a_run_is_not_overwritten_unasked(data: Path, tmp_path: Path) -> None:
     chunks = Chunks(smooth_chunks(2), torch.ones(2, HORIZON, dtype=torch.bool), None)
     with pytest.raises(DatasetExists, match="--resume"):
         train(TokenizerTraining(tokenizer, chunks), windows, TrainConfig(), tmp_path / "run")
+
+
+def test_a_file_in_the_way_is_told(data: Path) -> None:
+    recipe = RecipeOptions(steps=1, batch_size=16)
+    with pytest.raises(WriteFailed, match=r"cannot write .*data\.npz"):
+        fit_tokenizer(FitConfig(data, data, "quest", "tiny", 8, recipe=recipe))
+    with pytest.raises(CheckpointError, match=r"data\.npz exists and is no checkpoint"):
+        fit_tokenizer(FitConfig(data, data, "bin", action_horizon=8))
+    assert len(open_dataset(data)) == 10
 
 
 def test_schedules() -> None:
