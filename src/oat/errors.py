@@ -59,7 +59,7 @@ class UndecodableTokens(InvalidTokens):
 
 
 class InvalidObservation(OatError):
-    """An observation given to a policy lacks a key, or has the wrong shape, type or values."""
+    """An observation given to a policy or a tokenizer lacks a key, or has the wrong shape, type or values."""
 
 
 class CheckpointError(OatError):

@@ -6,6 +6,7 @@ an allowed length decodes. P.3 ordered: every prefix decodes, coarse motion firs
 
 import json
 import math
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -27,7 +28,7 @@ from oat.checkpoint import (
 )
 from oat.data.normalize import Normalizer
 from oat.data.transforms import ActionTransform, Identity
-from oat.errors import CheckpointError, InvalidActions, InvalidOption, InvalidTokens
+from oat.errors import CheckpointError, InvalidActions, InvalidObservation, InvalidOption, InvalidTokens
 from oat.model_card import ModelCard
 
 _LOAD = """import oat
@@ -52,10 +53,14 @@ class Tokens:
 
     @classmethod
     def from_lists(cls, rows: Sequence[Sequence[int]]) -> "Tokens":
-        lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
-        ids = torch.zeros(len(rows), max(map(len, rows), default=0), dtype=torch.int64)
-        for number, row in enumerate(rows):
-            ids[number, : len(row)] = torch.as_tensor(row, dtype=torch.int64)
+        try:
+            known = [np.array([operator.index(token) for token in row], np.int64) for row in rows]
+        except (TypeError, OverflowError) as error:
+            raise InvalidTokens(f"tokens must be rows of whole numbers, such as [[17, 4, 256]] ({error})") from error
+        lengths = torch.tensor([len(row) for row in known], dtype=torch.int64)
+        ids = torch.zeros(len(known), max(map(len, known), default=0), dtype=torch.int64)
+        for number, row in enumerate(known):
+            ids[number, : len(row)] = torch.from_numpy(row)
         return cls(ids, lengths)
 
     def __len__(self) -> int:
@@ -84,6 +89,25 @@ class Tokens:
 
 
 TokenLike = Tokens | Array | Sequence[Sequence[int]]
+
+
+def as_tokens(given: TokenLike) -> Tokens:
+    """From any form that ids may come in; which ids and lengths are allowed is the tokenizer's to say."""
+    if isinstance(given, Tokens):
+        return given
+    if not isinstance(given, Tensor | np.ndarray):
+        return Tokens.from_lists(given)
+    if given.ndim != 2 or not _is_whole(given):
+        raise InvalidTokens(f"tokens must be whole numbers (batch, tokens), got {given.dtype} {tuple(given.shape)}")
+    ids = torch.as_tensor(given, dtype=torch.int64)
+    return Tokens(ids, torch.full((len(ids),), ids.shape[1], device=ids.device))
+
+
+def _is_whole(array: Array) -> bool:
+    """Whether the numbers are of a type that holds whole ones only."""
+    if isinstance(array, np.ndarray):
+        return np.issubdtype(array.dtype, np.integer)
+    return not (array.is_floating_point() or array.is_complex() or array.dtype == torch.bool)
 
 
 @dataclass(frozen=True)
@@ -196,7 +220,7 @@ class ActionTokenizer(nn.Module, ABC):
         With `max_error`, an ordered tokenizer gives each chunk only as many tokens as it takes to stay within it.
         """
         chunks, valid = self._check_actions(actions, valid_mask)
-        given = self._as_tensor(state)
+        given = self._check_state(state, len(chunks))
         wanted = self.to_model_space(chunks, given)
         bounded = wanted.clamp(self.normalizer.low, self.normalizer.high)
         outside = ((bounded - wanted).abs() > 1e-5) & valid[..., None]
@@ -244,11 +268,11 @@ class ActionTokenizer(nn.Module, ABC):
         steps = self.action_horizon if steps is None else steps
         if not 1 <= steps <= self.action_horizon:
             raise InvalidOption(f"steps must be in 1…{self.action_horizon}, got {steps}")
-        noise = self._check_noise(noise, len(checked))
+        noise, given = self._check_noise(noise, len(checked)), self._check_state(state, len(checked))
         with torch.inference_mode():
             model_space, valid = self.decode_normalized(checked, steps, noise)
         bounded = model_space.clamp(self.normalizer.low, self.normalizer.high)
-        actions = self.space.transform.inverse(self.normalizer.denormalize(bounded), self._as_tensor(state))
+        actions = self.space.transform.inverse(self.normalizer.denormalize(bounded), given)
         return actions.where(valid[:, None, None], torch.nan), valid.clone()
 
     def _check_noise(self, noise: Array | None, batch: int) -> Tensor | None:
@@ -346,13 +370,21 @@ class ActionTokenizer(nn.Module, ABC):
             raise InvalidActions("every chunk needs at least its first step to be valid")
         return chunks, valid
 
+    def _check_state(self, state: Array | None, batch: int) -> Tensor | None:
+        """The state that the transform refers to; another transform does not look at it."""
+        given = self._as_tensor(state)
+        if given is None or self.space.transform.state_key is None:
+            return given
+        dim = self.space.state_dim
+        if given.ndim != 2 or len(given) != batch or dim not in (None, given.shape[1]):
+            raise InvalidObservation(f"state must be ({batch}, {dim or 'numbers'}), got {tuple(given.shape)}")
+        if not bool(torch.isfinite(given).all()):
+            row, place = torch.nonzero(~torch.isfinite(given))[0].tolist()
+            raise InvalidObservation(f"state[{row}, {place}] is {float(given[row, place])}")
+        return given
+
     def _check_tokens(self, tokens: TokenLike) -> Tokens:
-        if isinstance(tokens, Tensor | np.ndarray):
-            ids = torch.as_tensor(tokens, dtype=torch.int64)
-            tokens = Tokens(ids, torch.full((len(ids),), ids.shape[-1], device=ids.device))
-        elif not isinstance(tokens, Tokens):
-            tokens = Tokens.from_lists(tokens)
-        tokens = tokens.to(self.device)
+        tokens = as_tokens(tokens).to(self.device)
         wrong = tokens.real & ((tokens.ids < 0) | (tokens.ids >= self.vocab_size))
         if bool(wrong.any()):
             row, place = torch.nonzero(wrong)[0].tolist()
