@@ -22,6 +22,7 @@ from oat.tokenizers.bin import BinConfig, BinTokenizer
 from oat.tokenizers.decoder import DecoderConfig
 from oat.tokenizers.evaluation import Chunks, distortions, draw_chunks, prefix_lengths
 from oat.tokenizers.fast import FASTConfig, FASTTokenizer
+from oat.tokenizers.nested_dropout import keep_lengths
 from oat.tokenizers.oat import OATConfig
 from oat.tokenizers.quest import DOWNSAMPLING, QueSTConfig
 from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer
@@ -149,10 +150,12 @@ class TokenizerTraining:
         return step.loss, {"mse": step.errors.mean()}
 
     def validate(self, module: nn.Module) -> Mapping[str, float]:
+        """The score is over the prefixes that are trained: of OAT×, only the whole sequence is."""
         assert isinstance(module, AutoencoderTokenizer)
-        errors = distortions(module, self.held_out).mean(0)
-        named = {f"mse_{k}": float(e) for k, e in zip(prefix_lengths(module), errors, strict=True)}
-        return {"score": float(errors.log().mean()), **named}
+        errors, lengths = distortions(module, self.held_out).mean(0).cpu(), torch.tensor(prefix_lengths(module))
+        trained = keep_lengths(module.config.objective.keep).probabilities(module.max_tokens)[lengths - 1] > 0
+        named = {f"mse_{k}": float(e) for k, e in zip(lengths.tolist(), errors, strict=True)}
+        return {"score": float(errors[trained].log().mean()), **named}
 
     def save(self, module: nn.Module, directory: Path, training: Mapping[str, Any]) -> None:
         assert isinstance(module, AutoencoderTokenizer)
