@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from oat.checkpoint import CONFIG_FILE, VERSION, checkpoint_kind, config_from_json
-from oat.errors import CheckpointError
+from oat.errors import CheckpointError, InvalidOption
 from oat.policies import AutoregressivePolicy, ChunkPredictor, Policy, load_policy
 from oat.policies.context import ContextConfig
 from oat.runtime.engines import Engine, OnnxEngine, TorchEngine
@@ -23,6 +23,8 @@ def load_predictor(path: Path, threads: int = 1, compiled: bool = False) -> Chun
     """An export, or a checkpoint or run, as it is or through PyTorch's compiler."""
     torch.set_num_threads(threads)
     if checkpoint_kind(path) == RUNTIME:
+        if compiled:
+            raise InvalidOption(f"{path} is an export, which PyTorch does not compile: leave out --compiled")
         return load_runtime(path, threads)
     policy = load_policy(path)
     return compile_policy(policy, "cuda" if torch.cuda.is_available() else "cpu") if compiled else policy
