@@ -1,5 +1,7 @@
 """Demonstrations in memory: one contiguous action array, episode bounds, task strings, lazy observations."""
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -158,6 +160,14 @@ class Episodes:
         if key not in self.observations:
             raise unknown_name(f"observation key in {self.source}", key, self.observations)
         return self.observations[key]
+
+    def fingerprint(self) -> str:
+        """Tells demonstrations apart by actions, lengths and tasks; observations may be videos, and are not read."""
+        digest = hashlib.blake2b(json.dumps(self.tasks).encode(), digest_size=8)
+        parts = (self.actions[start:end] for start, end in zip(self.starts, self.ends, strict=True))
+        for array in (self.lengths, self.task_ids, *parts):
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
 
     def select(self, episodes: Sequence[int] | Int64[np.ndarray, " chosen"] | str) -> "Episodes":
         """The given episodes, by number or by the name of a subset, over the same arrays."""

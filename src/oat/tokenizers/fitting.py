@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from oat.checkpoint import find_checkpoint, load_checkpoint
+from oat.checkpoint import config_to_json, find_checkpoint, load_checkpoint
 from oat.data import transforms
 from oat.data.chunks import Batch, WindowConfig, Windows, split_episodes
 from oat.data.episodes import Episodes, open_dataset
@@ -140,6 +140,11 @@ class TokenizerTraining:
 
     module: AutoencoderTokenizer
     held_out: Chunks
+
+    def identity(self) -> Mapping[str, Any]:
+        module = self.module
+        described = {"space": config_to_json(module.space), "model": config_to_json(module.config)}
+        return {"tokenizer": module.kind, "normalization": module.fitted_to.get("normalization"), **described}
 
     def learning_rates(self) -> Mapping[str, float]:
         return {}

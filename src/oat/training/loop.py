@@ -28,6 +28,7 @@ from oat.training.optimizers import make_optimizers
 from oat.training.updates import Updates
 
 STATE_FILE = "training_state.pt"
+_MAY_CHANGE = ("steps", "validate_every", "workers", "compile", "wandb")  # in the recipe of a run that is resumed
 _LOG_EVERY = 20
 
 
@@ -37,6 +38,10 @@ class Trainable(Protocol):
 
     @property
     def module(self) -> nn.Module: ...
+
+    def identity(self) -> Mapping[str, Any]:
+        """What makes a run another one, beside data and recipe: the model's kind and sizes, as JSON-able values."""
+        ...
 
     def learning_rates(self) -> Mapping[str, float]:
         """For parameters whose names begin so: the factor on the learning rate; all others have 1."""
@@ -68,7 +73,7 @@ def train(task: Trainable, source: Source, config: TrainConfig, out: Path, resum
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
     # Unless told to stay on the CPU, Accelerate takes torchrun's processes there for one process each.
     accelerator = Accelerator(cpu=several and not torch.cuda.is_available(), mixed_precision=config.precision)
-    run = _Run(task, config, out, accelerator)
+    run = _Run(task, source, config, out, accelerator)
     if resume and (out / "last").exists():
         run.load()
     windows = window_stream(
@@ -103,9 +108,11 @@ def _as_read(batch: Any) -> Any:
 class _Run:
     """A run in this process."""
 
-    def __init__(self, task: Trainable, config: TrainConfig, out: Path, accelerator: Any) -> None:
+    def __init__(self, task: Trainable, source: Source, config: TrainConfig, out: Path, accelerator: Any) -> None:
         self.task, self.config, self.out, self.accelerator = task, config, out, accelerator
         self.best = float("inf")
+        recipe = {name: value for name, value in config_to_json(config).items() if name not in _MAY_CHANGE}
+        self.started_with = dict(_flat({**recipe, **task.identity(), "data fingerprint": source.fingerprint()}))
         self.model, *optimizers = accelerator.prepare(
             task.module, *make_optimizers(task.module, task.learning_rates(), config)
         )
@@ -179,6 +186,7 @@ class _Run:
 
     def _state(self) -> dict[str, Any]:
         return {
+            "started_with": self.started_with,
             "step": self.updates.step,
             "best": self.best,
             "model": self.accelerator.unwrap_model(self.model).state_dict(),
@@ -190,6 +198,7 @@ class _Run:
         file = self.out / "last" / STATE_FILE
         try:
             state = torch.load(file, map_location="cpu", weights_only=True)
+            self._check_same_run(file, state.get("started_with", {}))
             self.updates.step, self.best = state["step"], state["best"]
             self.accelerator.unwrap_model(self.model).load_state_dict(state["model"])
             for optimizer, saved in zip(self.updates.optimizers, state["optimizers"], strict=True):
@@ -197,3 +206,22 @@ class _Run:
             self.updates.average.load_state_dict(state["average"])
         except (OSError, EOFError, KeyError, RuntimeError, ValueError, UnpicklingError) as error:
             raise CheckpointError(f"{file}: cannot resume from it ({error})") from error
+
+    def _check_same_run(self, file: Path, started_with: Mapping[str, Any]) -> None:
+        """Refuse to continue another run; what the state does not tell, as older ones do not, is taken to be equal."""
+        now = self.started_with
+        changed = [f"{name} {was}, not {now[name]}" for name, was in started_with.items() if now.get(name, was) != was]
+        if changed:
+            raise CheckpointError(
+                f"{file}: the run was started with {'; '.join(changed)}. Resume it as it was started, "
+                "or choose another --out"
+            )
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested values by dotted names."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
