@@ -31,7 +31,7 @@ class MissingKey(DatasetError, KeyError):
 
 
 class InvalidEpisode(DatasetError):
-    """An episode is empty, its arrays differ in length or dimension, or its actions are not finite."""
+    """An episode is empty, its arrays differ in length or dimension, or its numbers are not finite."""
 
 
 class DatasetExists(DatasetError):

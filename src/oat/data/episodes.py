@@ -209,6 +209,19 @@ class Episodes:
             if frames.shape[0] != len(self.actions):
                 raise InvalidEpisode(f"{self.source}: {key} has {frames.shape[0]} frames, actions {len(self.actions)}")
 
+    def check_finite(self, key: str, frames: Int64[np.ndarray, " n"], values: np.ndarray) -> None:
+        """Raise `InvalidEpisode` if an observation, as read at these frames, holds a NaN or an infinity.
+
+        For who reads all of them anyway: opening a set does not read observations.
+        """
+        for row, *place in np.argwhere(~np.isfinite(values))[:1].tolist():
+            frame = int(frames[row])
+            step = frame - self.starts[self.episode_of(frames[row : row + 1])[0]]
+            raise InvalidEpisode(
+                f"{self.source}: {key}{place} is {values[row, *place]} in frame {frame}, step {step} of its episode; "
+                "remove the episode or repair it"
+            )
+
     def nonfinite_frames(self) -> Int64[np.ndarray, " bad"]:
         """The frames of these episodes whose action holds a NaN or an infinity."""
         bad = [

@@ -7,6 +7,7 @@ that was killed and resumed therefore takes exactly the steps of one that was no
 import os
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing, nullcontext
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, Protocol, runtime_checkable
@@ -61,7 +62,7 @@ class Trainable(Protocol):
 
 
 class TrainingFailed(OatError):
-    """The loss is not finite."""
+    """The loss or the weights are not finite."""
 
 
 def train(task: Trainable, source: Source, config: TrainConfig, out: Path, resume: bool = False) -> None:
@@ -126,7 +127,10 @@ class _Run:
     def fit(self, batches: Iterator[Batch]) -> None:
         config, begin, first = self.config, time.perf_counter(), self.updates.step
         log = MetricLog(self.out, first, config.wandb) if self.is_main else None
-        with progress_bar("training", config.steps, first, quiet=not self.is_main) as bar:
+        with (
+            closing(log) if log else nullcontext(),
+            progress_bar("training", config.steps, first, quiet=log is None) as bar,
+        ):
             while self.updates.step < config.steps:
                 loss, details = self._step(next(batches))
                 step, lr = self.updates.step, self.updates.learning_rate
@@ -151,8 +155,6 @@ class _Run:
                         )
                 if step % config.validate_every == 0 or step == config.steps:
                     self._validate(log)
-        if log:
-            log.close()
 
     def _step(self, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
         self.model.train()
@@ -170,9 +172,11 @@ class _Run:
 
     def _validate(self, log: MetricLog | None) -> None:
         self.accelerator.wait_for_everyone()
+        averaged, step = self.updates.average.module.eval(), self.updates.step
+        if not all(bool(weights.isfinite().all()) for weights in averaged.parameters()):
+            raise TrainingFailed(f"the weights are not finite at step {step}; a lower --learning-rate may help")
         if log is None:
             return
-        averaged, step = self.updates.average.module.eval(), self.updates.step
         measures = self.task.validate(averaged)
         log.write(step, {f"validation/{name}": value for name, value in measures.items()})
         training = {"recipe": config_to_json(self.config), "step": step, "measures": dict(measures)}
