@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 
-from oat.checkpoint import find_checkpoint, fingerprint, write_checkpoint
+from oat.checkpoint import checkpoint_kind, find_checkpoint, fingerprint, staged_checkpoint, write_checkpoint
+from oat.errors import CheckpointError
 from oat.model_card import ModelCard
 
 
@@ -35,3 +37,24 @@ def test_any_difference_gives_another_fingerprint(tmp_path: Path) -> None:
     assert len({fingerprint(folder) for folder in made}) == 5
     (tmp_path / "a").rename(tmp_path / "moved")
     assert fingerprint(tmp_path / "moved") == fingerprint(write(tmp_path / "again", 1.0))
+
+
+def test_only_a_checkpoint_of_the_same_kind_is_replaced(tmp_path: Path) -> None:
+    place = write(tmp_path / "place", 1.0)
+    refusal = "place exists and holds 'test'; it is not overwritten by 'other'"
+    with pytest.raises(CheckpointError, match=refusal), staged_checkpoint(place, "other"):
+        pytest.fail("something was written")
+    with staged_checkpoint(place, "test") as staging:
+        (staging / "new").write_text("")
+    assert [file.name for file in place.iterdir()] == ["new"]
+    (tmp_path / "empty").mkdir()
+    with staged_checkpoint(tmp_path / "empty", "test") as staging:
+        (staging / "config.json").write_text('{"format": "oat", "kind": "test"}')
+    assert checkpoint_kind(tmp_path / "empty") == "test"
+
+
+def test_a_file_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(CheckpointError, match="is no checkpoint"), staged_checkpoint(tmp_path / "file", "test"):
+        pytest.fail("something was written")
+    assert (tmp_path / "file").read_text() == "mine"

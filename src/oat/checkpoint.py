@@ -32,10 +32,13 @@ Config = TypeVar("Config")
 
 
 @contextmanager
-def staged_checkpoint(directory: Path) -> Iterator[Path]:
-    """A directory to fill that replaces an earlier checkpoint at once; anything else at that path is left alone."""
-    if directory.exists() and any(directory.iterdir()) and checkpoint_kind(directory) is None:
-        raise CheckpointError(f"{directory} exists and is no checkpoint; it is not overwritten")
+def staged_checkpoint(directory: Path, kind: str) -> Iterator[Path]:
+    """A directory to fill that replaces an earlier checkpoint of this kind at once; anything else is left alone."""
+    free = not directory.exists() or (directory.is_dir() and not any(directory.iterdir()))
+    found = checkpoint_kind(directory)
+    if not free and found != kind:
+        what = "is no checkpoint" if found is None else f"holds {found!r}"
+        raise CheckpointError(f"{directory} exists and {what}; it is not overwritten by {kind!r}")
     with staged_directory(directory) as staging:
         yield staging
 

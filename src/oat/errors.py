@@ -31,7 +31,7 @@ class MissingKey(DatasetError, KeyError):
 
 
 class InvalidEpisode(DatasetError):
-    """An episode is empty, its arrays differ in length or dimension, or its actions are not finite."""
+    """An episode is empty, its arrays differ in length or dimension, or its numbers are not finite."""
 
 
 class DatasetExists(DatasetError):
@@ -59,7 +59,7 @@ class UndecodableTokens(InvalidTokens):
 
 
 class InvalidObservation(OatError):
-    """An observation given to a policy lacks a key, or has the wrong shape, type or values."""
+    """An observation given to a policy or a tokenizer lacks a key, or has the wrong shape, type or values."""
 
 
 class CheckpointError(OatError):

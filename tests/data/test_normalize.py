@@ -13,7 +13,7 @@ from oat.data.episodes import STATE, Episodes
 from oat.data.normalize import NORMALIZATIONS, Normalizer, action_statistics, observation_statistics
 from oat.data.statistics import RunningStatistics
 from oat.data.transforms import Relative, Rotation6D
-from oat.errors import InvalidOption, TransformError
+from oat.errors import InvalidEpisode, InvalidOption, TransformError
 
 
 def statistics_of(values: np.ndarray) -> RunningStatistics:
@@ -110,6 +110,21 @@ def test_statistics_count_valid_steps_only() -> None:
     assert statistics.count == len(expected)
     np.testing.assert_allclose(statistics.mean, expected.mean(0), atol=1e-5)
     np.testing.assert_allclose(statistics.quantiles((0.01,))[0], np.quantile(expected, 0.01, axis=0), atol=1e-5)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_observations_that_are_not_finite_are_told_with_their_place(wrong: float) -> None:
+    """Whether they are observed or what actions are relative to; episodes that are not asked for do not matter."""
+    states = np.zeros((30, 2), np.float32)
+    states[17, 1] = wrong
+    episodes = Episodes.from_arrays(np.zeros((30, 2), np.float32), [10, 10, 10], observations={STATE: states})
+    place = rf"observation\.state\[1\] is {wrong} in frame 17, step 7 of its episode"
+    windows = Windows(episodes.select([2, 1]), WindowConfig(4, 1, (STATE,)))
+    with pytest.raises(InvalidEpisode, match=place):
+        observation_statistics(windows.episodes, STATE)
+    with pytest.raises(InvalidEpisode, match=place):
+        action_statistics(windows, Relative())
+    observation_statistics(episodes.select([0, 2]), STATE)
 
 
 def test_statistics_are_computed_after_the_transform() -> None:

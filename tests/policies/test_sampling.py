@@ -68,6 +68,8 @@ def test_noise_belongs_to_the_row() -> None:
         assert len({row.sum().item() for row in whole}) == 3
     assert ((noise.uniform(50) >= 0) & (noise.uniform(50) < 1)).all()
     assert (noise.normal(50) < 0).any()
+    with pytest.raises(InvalidOption, match="a seed and a chunk, got 2 and 1"):
+        Noise.of([7, 8], [0])
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)

@@ -14,14 +14,14 @@ import torch
 from safetensors.torch import load_file
 
 from oat.data.episodes import STATE, open_dataset
-from oat.errors import DatasetExists, InvalidOption, UnknownName
+from oat.errors import CheckpointError, DatasetExists, InvalidOption, UnknownName
 from oat.interfaces import Observation
 from oat.policies import AutoregressivePolicy, load_policy
 from oat.policies import training as policy_training
 from oat.policies.training import AutoregressiveTraining, DiffusionTraining, train_policy
 from oat.tokenizers.fitting import fit_tokenizer
 from oat.tokenizers.tokenizer import ActionTokenizer
-from oat.training.config import FitConfig, RecipeOptions, TrainPolicyConfig
+from oat.training.config import FitConfig, RecipeOptions, TokenizerOptions, TrainPolicyConfig
 from tests.datasets import CAMERA, WRITERS, make_episodes
 
 HORIZON, DIM = 8, 2
@@ -181,6 +181,52 @@ def test_a_run_goes_on_where_it_was(data: Path, tmp_path: Path) -> None:
     train_policy(replace(config, recipe=recipe, resume=True))
     whole, parts = _weights(tmp_path / "whole"), _weights(tmp_path / "parts")
     assert all(torch.equal(tensor, parts[name]) for name, tensor in whole.items())
+
+
+def test_a_run_is_resumed_as_it_was_started(data: Path, tmp_path: Path) -> None:
+    """Wherever the same data now lies; a state that does not tell, as older ones did not, is taken at its word."""
+    tokenizer, other = _fit(data, "bin"), tmp_path / "other"
+    fit_tokenizer(FitConfig(data, other, "bin", "tiny", HORIZON, normalization="mean_std"))
+    config = TrainPolicyConfig(
+        data, tmp_path / "policy", tokenizer=tokenizer, preset="tiny", recipe=replace(FEW, steps=1), resume=True
+    )
+    train_policy(config)
+    changed = {
+        "tokenizer fingerprint": replace(config, tokenizer=other),
+        "data fingerprint": replace(config, data=_write(tmp_path / "more.npz", tasks=np.array(["left"] * 12))),
+        "seed 0, not 1": replace(config, seed=1),
+        "batch_size 16, not 8": replace(config, recipe=replace(FEW, batch_size=8)),
+        "layers 2, not 4": replace(config, preset="cpu"),
+        "obs_horizon 2, not 1": replace(config, obs_horizon=1),
+    }
+    for what, another in changed.items():
+        with pytest.raises(CheckpointError, match=f"the run was started with .*{what}"):
+            train_policy(another)
+    data.rename(tmp_path / "moved.npz")
+    config = replace(config, data=tmp_path / "moved.npz")
+    train_policy(replace(config, recipe=FEW))
+    state_file = tmp_path / "policy" / "last" / "training_state.pt"
+    state = torch.load(state_file, weights_only=True)
+    assert state["step"] == 4
+    del state["started_with"]
+    torch.save(state, state_file)
+    train_policy(replace(config, recipe=replace(FEW, steps=5, batch_size=8)))
+    assert torch.load(state_file, weights_only=True)["step"] == 5
+
+
+def test_a_diffusion_run_and_a_tokenizer_s_are_resumed_as_they_were_started(data: Path, tmp_path: Path) -> None:
+    policy = TrainPolicyConfig(
+        data, tmp_path / "policy", "diffusion", preset="tiny", action_horizon=HORIZON, recipe=FEW, resume=True
+    )
+    train_policy(policy)
+    with pytest.raises(CheckpointError, match="normalization min_max, not quantile"):
+        train_policy(replace(policy, normalization="quantile"))
+    fit = FitConfig(data, tmp_path / "fit", "oat", "tiny", HORIZON, recipe=FEW, resume=True)
+    fit_tokenizer(fit)
+    with pytest.raises(CheckpointError, match="tokenizer oat, not quest"):
+        fit_tokenizer(replace(fit, tokenizer="quest"))
+    with pytest.raises(CheckpointError, match=r"model\.objective\.keep uniform, not full"):
+        fit_tokenizer(replace(fit, model=TokenizerOptions(keep="full")))
 
 
 def test_relative_actions_train_without_observing_the_state_they_refer_to(tmp_path: Path) -> None:

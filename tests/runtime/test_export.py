@@ -203,6 +203,16 @@ def test_fast_stays_in_python(tmp_path: Path) -> None:
     assert not (tmp_path / "export").exists()
 
 
+def test_an_export_replaces_no_checkpoint(tmp_path: Path) -> None:
+    """Not the policy that it is made of, in particular."""
+    policy_of("diffusion").save(tmp_path / "run/best")
+    weights = (tmp_path / "run/best/model.safetensors").read_bytes()
+    for out, there in (("run/best", "holds 'diffusion'"), ("run", "is no checkpoint")):
+        with pytest.raises(CheckpointError, match=f"{there}; it is not overwritten by 'runtime'"):
+            export_policy(tmp_path / "run", tmp_path / out)
+    assert (tmp_path / "run/best/model.safetensors").read_bytes() == weights
+
+
 def test_an_export_can_be_moved_and_tells_nothing_of_where_it_was_made(tmp_path: Path) -> None:
     policy, folder = exported("oat")
     moved = tmp_path / "elsewhere"
@@ -233,3 +243,11 @@ def test_damage_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="holds 'diffusion'"):
         load_runtime(tmp_path / "checkpoint")
     assert isinstance(load_predictor(tmp_path / "checkpoint"), DiffusionPolicy)
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '"runtime"', "{}"])
+def test_a_damaged_configuration_is_told(damage: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(damage)
+    for load in (load_predictor, load_runtime):
+        with pytest.raises(CheckpointError, match="not a readable"):
+            load(tmp_path)

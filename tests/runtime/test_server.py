@@ -20,13 +20,14 @@ from websockets.sync.client import ClientConnection, connect
 
 from benchmarks.hostile import hostile_messages
 from oat.data.episodes import STATE
-from oat.errors import InvalidOption
+from oat.errors import InvalidOption, UnknownName
 from oat.interfaces import Observation
 from oat.policies import Noise, TokenDecoding
 from oat.runtime.config import ServeConfig
 from oat.runtime.messages import pack, unpack
-from oat.runtime.server import PolicyServer
+from oat.runtime.server import PolicyServer, load_servable
 from tests.policies.small import STATE_DIM, autoregressive, policy_of
+from tests.runtime.exported import exported
 from tests.runtime.serving import serving
 
 pytestmark = pytest.mark.filterwarnings("ignore:connect.. must be used as a context manager")
@@ -302,6 +303,20 @@ def test_clients_may_use_other_names() -> None:
         client._ws.close()
     with pytest.raises(InvalidOption, match="rename"):
         ServeConfig(Path("policy"), rename=("a",))
+
+
+def test_what_no_request_could_be_answered_with_is_refused_at_the_start(tmp_path: Path) -> None:
+    for kind in ("bin", "oat"):
+        policy_of(kind).save(tmp_path / kind)
+    with pytest.raises(InvalidOption, match="a deadline needs a policy whose every prefix decodes"):
+        load_servable(ServeConfig(tmp_path / "bin", deadline_ms=50))
+    with pytest.raises(UnknownName, match=r"observation\.stat'\. Did you mean 'observation\.state'"):
+        load_servable(ServeConfig(tmp_path / "oat", rename=("joints=observation.stat",)))
+    with pytest.raises(InvalidOption, match="an export, which PyTorch does not compile"):
+        load_servable(ServeConfig(exported("oat")[1], compiled=True))
+    names = ("joints=observation.state", "instruction=prompt")
+    policy, _ = load_servable(ServeConfig(tmp_path / "oat", deadline_ms=50, rename=names))
+    assert policy.anytime
 
 
 def test_stopping_finishes_requests_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """P.3: OAT's tokens are ordered, and it is nested dropout that orders them."""
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from oat.errors import InvalidOption
 from oat.nn.transformer import Width
 from oat.tokenizers.autoencoder import AutoencoderTokenizer, Keep, ObjectiveConfig, crowding
 from oat.tokenizers.decoder import DecoderConfig, masked_error
-from oat.tokenizers.evaluation import codebook_use, distortions, draw_chunks
+from oat.tokenizers.evaluation import Chunks, codebook_use, distortions, draw_chunks
 from oat.tokenizers.fitting import PRESETS, TokenizerTraining, make_tokenizer
 from oat.tokenizers.nested_dropout import KEEP_LENGTHS, keep_lengths
 from oat.tokenizers.oat import OATConfig, OATTokenizer, RegisterEncoder, attention_mask
@@ -147,6 +148,20 @@ def test_p3_without_nested_dropout_short_prefixes_mean_little() -> None:
     _, ordered = trained("uniform")
     _, unordered = trained("full")
     assert (unordered[:4] >= 2 * ordered[:4]).all(), (unordered.tolist(), ordered.tolist())
+
+
+@pytest.mark.parametrize(
+    ("keep", "counted"), [("uniform", range(1, 9)), ("powers_of_two", (1, 2, 4, 8)), ("full", (8,))]
+)
+def test_the_best_checkpoint_is_chosen_by_the_prefixes_that_are_trained(keep: Keep, counted: Sequence[int]) -> None:
+    torch.manual_seed(0)
+    tokenizer = make_tokenizer("oat", ActionSpace(HORIZON, DIM), "tiny", TokenizerOptions(keep=keep))
+    assert isinstance(tokenizer, OATTokenizer)
+    torch.nn.init.normal_(tokenizer.decoder.head.weight, std=0.1)  # it begins at zero, where all prefixes are alike
+    chunks = Chunks(smooth_chunks(20), torch.ones(20, HORIZON, dtype=torch.bool), None)
+    measures = TokenizerTraining(tokenizer, chunks).validate(tokenizer)
+    assert len({measures[f"mse_{length}"] for length in range(1, 9)}) == 8
+    assert measures["score"] == pytest.approx(np.mean([np.log(measures[f"mse_{length}"]) for length in counted]))
 
 
 def test_the_codebook_is_used() -> None:

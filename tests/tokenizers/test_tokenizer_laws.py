@@ -3,7 +3,10 @@
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +14,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oat.errors import CheckpointError, InvalidActions, InvalidOption, InvalidTokens, UndecodableTokens
+from oat.data.normalize import Normalizer
+from oat.data.transforms import Relative
+from oat.errors import (
+    CheckpointError,
+    InvalidActions,
+    InvalidObservation,
+    InvalidOption,
+    InvalidTokens,
+    UndecodableTokens,
+)
 from oat.tokenizers import TOKENIZERS
-from oat.tokenizers.tokenizer import Tokens
+from oat.tokenizers.fitting import make_tokenizer
+from oat.tokenizers.tokenizer import ActionSpace, Tokens
 from tests.tokenizers.fitted import DIM, HORIZON, fitted, smooth_chunks
 
 KINDS = list(TOKENIZERS)
@@ -152,6 +165,13 @@ def test_saved_and_moved_it_is_the_same(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_run_stands_for_its_best_checkpoint(kind: str, tmp_path: Path) -> None:
+    fitted(kind).save(tmp_path / "run" / "best")
+    chunks = smooth_chunks(3, seed=9)
+    assert TOKENIZERS[kind].load(tmp_path / "run").encode(chunks).tolist() == fitted(kind).encode(chunks).tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_bad_actions_are_refused(kind: str) -> None:
     tokenizer = fitted(kind)
     with pytest.raises(InvalidActions, match=r"must be \(batch, 16, 3\), got \(2, 8, 3\)"):
@@ -181,6 +201,51 @@ def test_bad_tokens_are_refused(kind: str) -> None:
             tokenizer.decode([[0] * (length - 1)])
     with pytest.raises(InvalidOption, match="steps must be in 1…16"):
         tokenizer.decode(tokenizer.encode(smooth_chunks(1)), steps=17)
+
+
+@pytest.mark.parametrize("wrap", [np.array, torch.tensor])
+def test_arrays_that_are_no_rows_of_tokens_are_refused(wrap: Callable[[object], Any]) -> None:
+    for wrong in ([1, 2], [[[1]]], 1, [[1.7, 2.9]], [[True, False]]):
+        with pytest.raises(InvalidTokens, match=r"whole numbers \(batch, tokens\), got"):
+            fitted("oat").decode(wrap(wrong))
+    assert torch.equal(fitted("oat").decode(wrap([[1, 2]])), fitted("oat").decode([[1, 2]]))
+
+
+def test_lists_that_are_no_rows_of_tokens_are_refused(tmp_path: Path) -> None:
+    """In another process, where types are not checked before."""
+    fitted("bin").save(tmp_path)
+    code = """
+import sys, oat
+tokenizer = oat.load_tokenizer(sys.argv[1])
+for wrong in ([17, 4, 256], [["a"]], [[1.7, 2.9]], [[2**70]], 5):
+    try:
+        tokenizer.decode(wrong)
+    except oat.errors.InvalidTokens as error:
+        assert "rows of whole numbers" in str(error), error
+    else:
+        raise AssertionError(wrong)
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_bad_states_are_refused() -> None:
+    """Where the transform refers to one, in both directions; nothing else looks at it."""
+    space = ActionSpace(HORIZON, DIM, Relative(), state_dim=DIM)
+    tokenizer, chunks = make_tokenizer("bin", space, "tiny"), smooth_chunks(2)
+    tokenizer.normalizer = Normalizer.from_range(np.full(DIM, -9.0), np.full(DIM, 9.0))
+    tokenizer.normalizer.low.fill_(-1.0)
+    tokenizer.normalizer.high.fill_(1.0)
+    tokens = tokenizer.encode(chunks, state=torch.zeros(2, DIM))
+    for wrong in (torch.zeros(DIM), torch.zeros(1, DIM), torch.zeros(2, DIM + 1), torch.zeros(2, 1, DIM)):
+        for use in (partial(tokenizer.encode, chunks), partial(tokenizer.decode, tokens)):
+            with pytest.raises(InvalidObservation, match=r"state must be \(2, 3\), got"):
+                use(state=wrong)
+    missing = torch.zeros(2, DIM)
+    missing[1, 2] = torch.nan
+    for use in (partial(tokenizer.encode, chunks), partial(tokenizer.decode, tokens)):
+        with pytest.raises(InvalidObservation, match=r"state\[1, 2\] is nan"):
+            use(state=missing)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -6,22 +6,24 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from oat.data.chunks import WindowConfig, Windows
+from oat.data.chunks import Batch, WindowConfig, Windows
 from oat.data.episodes import open_dataset
-from oat.errors import CheckpointError, DatasetExists
+from oat.errors import CheckpointError, DatasetExists, WriteFailed
 from oat.tokenizers import OATTokenizer
 from oat.tokenizers.evaluation import Chunks
 from oat.tokenizers.fitting import TokenizerTraining, fit_tokenizer, make_tokenizer
 from oat.tokenizers.tokenizer import ActionSpace
 from oat.training.config import FitConfig, RecipeOptions, TrainConfig
-from oat.training.loop import train
+from oat.training.loop import TrainingFailed, train
 from tests.tokenizers.fitted import HORIZON, fitted, smooth_chunks
 
 _TRAIN = """
@@ -140,6 +142,51 @@ def test_a_run_is_not_overwritten_unasked(data: Path, tmp_path: Path) -> None:
     chunks = Chunks(smooth_chunks(2), torch.ones(2, HORIZON, dtype=torch.bool), None)
     with pytest.raises(DatasetExists, match="--resume"):
         train(TokenizerTraining(tokenizer, chunks), windows, TrainConfig(), tmp_path / "run")
+
+
+def test_a_file_in_the_way_is_told(data: Path) -> None:
+    recipe = RecipeOptions(steps=1, batch_size=16)
+    with pytest.raises(WriteFailed, match=r"cannot write .*data\.npz"):
+        fit_tokenizer(FitConfig(data, data, "quest", "tiny", 8, recipe=recipe))
+    with pytest.raises(CheckpointError, match=r"data\.npz exists and is no checkpoint"):
+        fit_tokenizer(FitConfig(data, data, "bin", action_horizon=8))
+    assert len(open_dataset(data)) == 10
+
+
+class _Diverging:
+    """Its loss is not a number from the fifth step on."""
+
+    def __init__(self) -> None:
+        self.module, self.steps = torch.nn.Linear(1, 1), 0
+
+    def identity(self) -> dict[str, str]:
+        return {}
+
+    def learning_rates(self) -> dict[str, float]:
+        return {}
+
+    def loss(
+        self, module: torch.nn.Module, batch: Batch, generator: torch.Generator
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        self.steps += 1
+        return self.module.weight.sum() * (torch.nan if self.steps >= 5 else 1), {}
+
+    def validate(self, module: torch.nn.Module) -> dict[str, float]:
+        return {"score": 1.0}
+
+    def save(self, module: torch.nn.Module, directory: Path, training: Mapping[str, Any]) -> None:
+        (directory / "step").write_text(str(training["step"]))
+
+
+def test_spoilt_weights_are_not_saved(data: Path, tmp_path: Path) -> None:
+    """Though the loss is only looked at every 20 steps."""
+    windows = Windows(open_dataset(data), WindowConfig(8, 1))
+    with pytest.raises(TrainingFailed, match="the weights are not finite at step 6"):
+        train(_Diverging(), windows, TrainConfig(steps=12, batch_size=4, validate_every=3), tmp_path / "run")
+    assert {name: (tmp_path / "run" / name / "step").read_text() for name in ("best", "last")} == {
+        "best": "3",
+        "last": "3",
+    }
 
 
 def test_schedules() -> None:

@@ -67,6 +67,10 @@ class Source(Protocol):
 
     def __getitem__(self, windows: Int64[np.ndarray, " n"]) -> Batch: ...
 
+    def fingerprint(self) -> str:
+        """Tells sources of other demonstrations apart."""
+        ...
+
 
 class Windows:
     """All windows of a set of episodes; window w is found by arithmetic, and nothing is copied until asked for."""
@@ -142,6 +146,9 @@ class Windows:
         epochs, inside = np.divmod(positions, len(self))
         return Permutation(len(self), derive_keys(seed, epochs))(inside)
 
+    def fingerprint(self) -> str:
+        return self.episodes.fingerprint()
+
 
 class Mixture:
     """Several sources drawn in fixed proportions, each still visited evenly; any position is found in O(sources)."""
@@ -201,6 +208,11 @@ class Mixture:
             {key: np.concatenate([part.observations[key] for part in parts])[back] for key in parts[0].observations},
             np.concatenate([part.task_ids for part in parts])[back],
             windows,
+        )
+
+    def fingerprint(self) -> str:
+        return " + ".join(
+            f"{weight:.6g} {source.fingerprint()}" for source, weight in zip(self.sources, self.weights, strict=True)
         )
 
     def _assign(self, positions: Int64[np.ndarray, " n"]) -> tuple[np.ndarray, np.ndarray]:

@@ -1,5 +1,7 @@
 """Demonstrations in memory: one contiguous action array, episode bounds, task strings, lazy observations."""
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -159,6 +161,14 @@ class Episodes:
             raise unknown_name(f"observation key in {self.source}", key, self.observations)
         return self.observations[key]
 
+    def fingerprint(self) -> str:
+        """Tells demonstrations apart by actions, lengths and tasks; observations may be videos, and are not read."""
+        digest = hashlib.blake2b(json.dumps(self.tasks).encode(), digest_size=8)
+        parts = (self.actions[start:end] for start, end in zip(self.starts, self.ends, strict=True))
+        for array in (self.lengths, self.task_ids, *parts):
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
     def select(self, episodes: Sequence[int] | Int64[np.ndarray, " chosen"] | str) -> "Episodes":
         """The given episodes, by number or by the name of a subset, over the same arrays."""
         if isinstance(episodes, str):
@@ -198,6 +208,19 @@ class Episodes:
         for key, frames in self.observations.items():
             if frames.shape[0] != len(self.actions):
                 raise InvalidEpisode(f"{self.source}: {key} has {frames.shape[0]} frames, actions {len(self.actions)}")
+
+    def check_finite(self, key: str, frames: Int64[np.ndarray, " n"], values: np.ndarray) -> None:
+        """Raise `InvalidEpisode` if an observation, as read at these frames, holds a NaN or an infinity.
+
+        For who reads all of them anyway: opening a set does not read observations.
+        """
+        for row, *place in np.argwhere(~np.isfinite(values))[:1].tolist():
+            frame = int(frames[row])
+            step = frame - self.starts[self.episode_of(frames[row : row + 1])[0]]
+            raise InvalidEpisode(
+                f"{self.source}: {key}{place} is {values[row, *place]} in frame {frame}, step {step} of its episode; "
+                "remove the episode or repair it"
+            )
 
     def nonfinite_frames(self) -> Int64[np.ndarray, " bad"]:
         """The frames of these episodes whose action holds a NaN or an infinity."""

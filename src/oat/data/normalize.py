@@ -87,7 +87,12 @@ def action_statistics(windows: Windows, transform: ActionTransform | None = None
     transform.output_dim(windows.episodes.action_dim, state_dim)
     statistics = RunningStatistics(len(windows) * horizon)
     for first in range(0, len(windows), _BLOCK):
-        batch = windows[np.arange(first, min(first + _BLOCK, len(windows)))]
+        numbers = np.arange(first, min(first + _BLOCK, len(windows)))
+        batch = windows[numbers]
+        if key is not None:
+            episode, step = windows.locate(numbers)
+            frames = windows.episodes.starts[episode] + step
+            windows.episodes.check_finite(key, frames, batch.observations[key][:, -1])
         actions, valid, state = transform_inputs(batch, transform)
         transform.check_values(actions, state)
         statistics.update(transform.forward(actions, state)[valid].numpy())
@@ -100,5 +105,8 @@ def observation_statistics(episodes: Episodes, key: str) -> RunningStatistics:
     statistics = RunningStatistics(episodes.num_frames)
     frames = episodes.all_frames()
     for first in range(0, len(frames), _BLOCK):
-        statistics.update(column[frames[first : first + _BLOCK]])
+        block = frames[first : first + _BLOCK]
+        values = column[block]
+        episodes.check_finite(key, block, values)
+        statistics.update(values)
     return statistics

@@ -65,7 +65,7 @@ def fit_chunks(
 
 def _train(tokenizer: OATTokenizer, actions: Float[Tensor, "chunks time dim"], recipe: TrainConfig) -> OATTokenizer:
     """The average of the weights along the way, on the CPU."""
-    device, generator = tokenizer.normalizer.center.device, torch.Generator().manual_seed(recipe.seed)
+    device, generator = tokenizer.device, torch.Generator().manual_seed(recipe.seed)
     wanted = tokenizer.to_model_space(actions.to(device))
     valid = torch.ones(recipe.batch_size, actions.shape[1], dtype=torch.bool, device=device)
     updates = Updates(tokenizer, make_optimizers(tokenizer, {}, recipe), recipe)

@@ -168,8 +168,7 @@ class AutoregressivePolicy(Policy):
         ended = ids == self.eos
         finished = ended.any(1)
         lengths = torch.where(finished, ended.int().argmax(1), lengths)
-        real = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
-        tokens = Tokens(ids.where(real, 0), lengths)
+        tokens = Tokens(ids.where(Tokens(ids, lengths).real, 0), lengths)
         decodable = Tokens(tokens.ids, lengths.clamp(1, self.tokenizer.max_tokens))
         actions, valid = self.tokenizer.try_decode(decodable, num_actions, state)
         valid = valid & finished & (lengths > 0)

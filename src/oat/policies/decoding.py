@@ -80,6 +80,8 @@ class Noise:
     @classmethod
     def of(cls, seeds: Sequence[int], chunks: Sequence[int]) -> "Noise":
         """For the given chunk of the episode with the given seed, one pair for every row."""
+        if len(seeds) != len(chunks):
+            raise InvalidOption(f"every row of noise has a seed and a chunk, got {len(seeds)} and {len(chunks)}")
         return cls(tuple(derive_key(seed, chunk) for seed, chunk in zip(seeds, chunks, strict=True)))
 
     def __len__(self) -> int:

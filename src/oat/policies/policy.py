@@ -86,7 +86,7 @@ class Policy(nn.Module, ChunkPredictor):
 
     def save(self, directory: str | Path) -> None:
         """Write a checkpoint directory that `load_policy` reads anywhere."""
-        with staged_checkpoint(Path(directory)) as staging:
+        with staged_checkpoint(Path(directory), self.kind) as staging:
             self.save_files(staging)
 
     def save_files(self, directory: Path) -> None:

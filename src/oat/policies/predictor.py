@@ -86,6 +86,12 @@ class ChunkPredictor(ABC):
         """For every number of rows."""
         return defaultdict(StepTimes)
 
+    def check_deadline(self, deadline_ms: float) -> None:
+        """Refuse a deadline that this policy cannot keep."""
+        if not self.anytime or not deadline_ms > 0:
+            allowed = "must be positive" if self.anytime else "needs a policy whose every prefix decodes"
+            raise InvalidOption(f"a deadline {allowed}, got {deadline_ms} ms")
+
     def predict_chunk(
         self,
         observation: Observation,
@@ -103,9 +109,7 @@ class ChunkPredictor(ABC):
         """
         pace = Pace()
         if deadline_ms is not None:
-            if not self.anytime or not deadline_ms > 0:
-                allowed = "must be positive" if self.anytime else "needs a policy whose every prefix decodes"
-                raise InvalidOption(f"a deadline {allowed}, got {deadline_ms} ms")
+            self.check_deadline(deadline_ms)
             pace = Deadline(deadline_ms, self._step_times[pad_to or len(observation)])
         return next(self._start(observation, decoding, noise, pace, pad_to))
 

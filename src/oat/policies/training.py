@@ -33,7 +33,7 @@ from oat.tokenizers.tokenizer import ActionTokenizer, Tokens
 from oat.training.config import TrainConfig, TrainPolicyConfig
 from oat.training.loop import train
 from oat.training.origin import describe_origin
-from oat.training.token_cache import TokenCache, cache_tokens, encode_batch
+from oat.training.token_cache import TokenCache, cache_tokens, encode_batch, tokenizer_fingerprint
 
 _VALIDATION_WINDOWS = 512
 _GENERATED_WINDOWS = 128  # of which actions are generated; Bin takes hundreds of steps for each
@@ -99,6 +99,12 @@ class _PolicyTraining:
     held_out: Windows
     vision_learning_rate: float
 
+    def _identity_of(self, policy: Policy) -> dict[str, Any]:
+        described = {name: value for name, value in policy.describe().items() if name != "trained_on"}
+        normalization = policy.trained_on.get("normalization")
+        learning = {"vision_learning_rate": self.vision_learning_rate, "normalization": normalization}
+        return {"policy": policy.kind, **learning, **described}
+
     def __post_init__(self) -> None:
         numbers = np.arange(len(self.held_out))
         order = Permutation(len(numbers), derive_key(0))(numbers)
@@ -133,6 +139,12 @@ class AutoregressiveTraining(_PolicyTraining):
     module: AutoregressivePolicy
     taught: TokenCache | None
     """None for Bin, whose tokens are cheaper to compute than to store."""
+
+    def identity(self) -> Mapping[str, Any]:
+        return {
+            **self._identity_of(self.module),
+            "tokenizer fingerprint": tokenizer_fingerprint(self.module.tokenizer),
+        }
 
     def loss(self, module: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Mapping[str, Tensor]]:
         values, tasks = self._inputs(self.module, batch)
@@ -181,6 +193,9 @@ class DiffusionTraining(_PolicyTraining):
     """Predicting noise."""
 
     module: DiffusionPolicy
+
+    def identity(self) -> Mapping[str, Any]:
+        return self._identity_of(self.module)
 
     def loss(self, module: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Mapping[str, Tensor]]:
         values, tasks = self._inputs(self.module, batch)

@@ -50,7 +50,7 @@ def export_policy(path: Path, out: Path, precision: Precision = "float32", threa
     """Write the policy of a checkpoint or run to `out`, and make sure that the copy agrees with it."""
     torch.set_num_threads(threads)
     policy = load_policy(path)
-    with staged_checkpoint(out) as staging:
+    with staged_checkpoint(out, RUNTIME) as staging:
         write_graphs(policy, staging, precision)
         agreement = compare(policy, load_runtime(staging, threads))
         if precision == "float32" and (agreement.equal < _MUST_AGREE or agreement.largest > _MAY_DIFFER):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from oat.checkpoint import CONFIG_FILE, VERSION, config_from_json
-from oat.errors import CheckpointError
+from oat.checkpoint import CONFIG_FILE, VERSION, checkpoint_kind, config_from_json
+from oat.errors import CheckpointError, InvalidOption
 from oat.policies import AutoregressivePolicy, ChunkPredictor, Policy, load_policy
 from oat.policies.context import ContextConfig
 from oat.runtime.engines import Engine, OnnxEngine, TorchEngine
@@ -22,7 +22,9 @@ RUNTIME = "runtime"
 def load_predictor(path: Path, threads: int = 1, compiled: bool = False) -> ChunkPredictor:
     """An export, or a checkpoint or run, as it is or through PyTorch's compiler."""
     torch.set_num_threads(threads)
-    if (path / CONFIG_FILE).exists() and json.loads((path / CONFIG_FILE).read_text()).get("kind") == RUNTIME:
+    if checkpoint_kind(path) == RUNTIME:
+        if compiled:
+            raise InvalidOption(f"{path} is an export, which PyTorch does not compile: leave out --compiled")
         return load_runtime(path, threads)
     policy = load_policy(path)
     return compile_policy(policy, "cuda" if torch.cuda.is_available() else "cpu") if compiled else policy

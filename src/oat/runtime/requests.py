@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from oat.errors import InvalidMessage
+from oat.errors import InvalidMessage, unknown_name
 from oat.policies.context import ContextConfig
 from oat.policies.predictor import ChunkPredictor
 from oat.runtime.messages import NOISE, NUM_TOKENS, PROMPT
@@ -37,6 +37,14 @@ def read_request(message: Mapping[str, Any], policy: ChunkPredictor, names: Mapp
         if key in given
     }
     return Request(frames, _task(given, policy.observed), _noise(given), _num_tokens(given))
+
+
+def check_names(names: Mapping[str, str], policy: ChunkPredictor) -> None:
+    """Refuse to rename to what a request for this policy cannot hold."""
+    known = {*policy.reference, *policy.observed.keys, PROMPT, NOISE, NUM_TOKENS}
+    for name in names.values():
+        if name not in known:
+            raise unknown_name("observation to rename to", name, known)
 
 
 def _history(key: str, value: Any, frame_axes: int, horizon: int) -> np.ndarray:

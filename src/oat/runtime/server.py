@@ -28,7 +28,7 @@ from oat.runtime.config import ServeConfig
 from oat.runtime.loading import load_predictor
 from oat.runtime.messages import RESET, pack, unpack
 from oat.runtime.metrics import Metrics
-from oat.runtime.requests import describe_policy, read_request
+from oat.runtime.requests import check_names, describe_policy, read_request
 
 _GOING_AWAY, _INTERNAL_ERROR = 1001, 1011
 _PATIENCE = 10.0  # seconds that the requests in flight have when the server stops
@@ -202,4 +202,7 @@ def load_servable(config: ServeConfig) -> tuple[ChunkPredictor, Decoding]:
     elif config.num_tokens or config.num_actions or config.greedy:
         raise InvalidOption("a diffusion policy generates no tokens: leave out num_tokens, num_actions and greedy")
     policy.check_decoding(decoding)
+    if config.deadline_ms is not None:
+        policy.check_deadline(config.deadline_ms)
+    check_names(config.names, policy)
     return policy, decoding

@@ -33,6 +33,10 @@ class Chunks:
     def __getitem__(self, rows: Sequence[int]) -> "Chunks":
         return Chunks(self.actions[rows], self.valid[rows], None if self.state is None else self.state[rows])
 
+    def to(self, device: torch.device) -> "Chunks":
+        state = None if self.state is None else self.state.to(device)
+        return Chunks(self.actions.to(device), self.valid.to(device), state)
+
     def encode(self, tokenizer: ActionTokenizer) -> Tokens:
         return tokenizer.encode(self.actions, self.valid, self.state)
 
@@ -57,7 +61,7 @@ def chunks_at(windows: Windows, numbers: Int64[np.ndarray, " chosen"], tokenizer
 def typical_chunks(chunks: Chunks, count: int) -> list[int]:
     """From little motion to much, among chunks without invented steps where there are such."""
     whole = torch.nonzero(chunks.valid.all(1)).squeeze(-1)
-    whole = whole if len(whole) else torch.arange(len(chunks))
+    whole = whole if len(whole) else torch.arange(len(chunks), device=chunks.valid.device)
     order = whole[chunks.actions[whole].var(1).sum(1).argsort()]
     return [int(order[round(share * (len(order) - 1))]) for share in torch.linspace(0.3, 0.95, count).tolist()]
 
@@ -84,6 +88,7 @@ def model_errors(
     tokenizer: ActionTokenizer, decoded: Float[Tensor, "chunks prefixes time dim"], chunks: Chunks
 ) -> Float[Tensor, "chunks prefixes"]:
     """Mean squared error of every chunk and prefix, in model space."""
+    chunks = chunks.to(tokenizer.device)
     target = tokenizer.to_model_space(chunks.actions, chunks.state)
     errors = [
         masked_error(tokenizer.to_model_space(prefix, chunks.state), target, chunks.valid)
@@ -158,6 +163,7 @@ def evaluate(
     name: str = "",
 ) -> Evaluation:
     """Everything `oat inspect` shows of a tokenizer; use of the codebook is measured over `everything`, if given."""
+    chunks = chunks.to(tokenizer.device)
     begin = time.perf_counter()
     tokens = chunks.encode(tokenizer)
     encoded = time.perf_counter()

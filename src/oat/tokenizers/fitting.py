@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from oat.checkpoint import find_checkpoint, load_checkpoint
+from oat.checkpoint import config_to_json, find_checkpoint, load_checkpoint
 from oat.data import transforms
 from oat.data.chunks import Batch, WindowConfig, Windows, split_episodes
 from oat.data.episodes import Episodes, open_dataset
@@ -22,6 +22,7 @@ from oat.tokenizers.bin import BinConfig, BinTokenizer
 from oat.tokenizers.decoder import DecoderConfig
 from oat.tokenizers.evaluation import Chunks, distortions, draw_chunks, prefix_lengths
 from oat.tokenizers.fast import FASTConfig, FASTTokenizer
+from oat.tokenizers.nested_dropout import keep_lengths
 from oat.tokenizers.oat import OATConfig
 from oat.tokenizers.options import check_options
 from oat.tokenizers.quest import DOWNSAMPLING, QueSTConfig
@@ -142,20 +143,26 @@ class TokenizerTraining:
     module: AutoencoderTokenizer
     held_out: Chunks
 
+    def identity(self) -> Mapping[str, Any]:
+        module = self.module
+        described = {"space": config_to_json(module.space), "model": config_to_json(module.config)}
+        return {"tokenizer": module.kind, "normalization": module.fitted_to.get("normalization"), **described}
+
     def learning_rates(self) -> Mapping[str, float]:
         return {}
 
     def loss(self, module: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Mapping[str, Tensor]]:
-        device = self.module.normalizer.center.device
-        actions, valid, state = transform_inputs(batch, self.module.space.transform, device)
+        actions, valid, state = transform_inputs(batch, self.module.space.transform, self.module.device)
         step = module(self.module.to_model_space(actions, state), valid, generator)
         return step.loss, {"mse": step.errors.mean()}
 
     def validate(self, module: nn.Module) -> Mapping[str, float]:
+        """The score is over the prefixes that are trained: of OAT×, only the whole sequence is."""
         assert isinstance(module, AutoencoderTokenizer)
-        errors = distortions(module, self.held_out).mean(0)
-        named = {f"mse_{k}": float(e) for k, e in zip(prefix_lengths(module), errors, strict=True)}
-        return {"score": float(errors.log().mean()), **named}
+        errors, lengths = distortions(module, self.held_out).mean(0).cpu(), torch.tensor(prefix_lengths(module))
+        trained = keep_lengths(module.config.objective.keep).probabilities(module.max_tokens)[lengths - 1] > 0
+        named = {f"mse_{k}": float(e) for k, e in zip(lengths.tolist(), errors, strict=True)}
+        return {"score": float(errors[trained].log().mean()), **named}
 
     def save(self, module: nn.Module, directory: Path, training: Mapping[str, Any]) -> None:
         assert isinstance(module, AutoencoderTokenizer)
@@ -165,9 +172,8 @@ class TokenizerTraining:
 
 def load_tokenizer(path: str | Path) -> ActionTokenizer:
     """A tokenizer of any kind from a checkpoint, or the best one of a run."""
-    folder = find_checkpoint(path)
-    described, _ = load_checkpoint(folder, TOKENIZERS)
-    return TOKENIZERS[described["kind"]].load(folder)
+    described, _ = load_checkpoint(find_checkpoint(path), TOKENIZERS)
+    return TOKENIZERS[described["kind"]].load(path)
 
 
 def action_space(episodes: Episodes, action_horizon: int, transform: ActionTransform) -> ActionSpace:

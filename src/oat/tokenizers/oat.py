@@ -90,7 +90,7 @@ class OATTokenizer(AutoencoderTokenizer):
     def save_pretrained(self, directory: str | Path) -> None:
         """Write a checkpoint that is a Hugging Face processor as well, and brings all the Python it needs."""
         card = replace(self.card(), load=_LOAD_PROCESSOR, library="transformers")
-        with staged_checkpoint(Path(directory)) as staging:
+        with staged_checkpoint(Path(directory), self.kind) as staging:
             self.save_files(staging, card)
             (staging / PROCESSOR_FILE).write_text(processor_source(), "utf-8")
             (staging / PROCESSOR_CONFIG_FILE).write_text(json.dumps(PROCESSOR_CONFIG, indent=2))

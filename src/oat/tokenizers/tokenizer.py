@@ -6,6 +6,7 @@ an allowed length decodes. P.3 ordered: every prefix decodes, coarse motion firs
 
 import json
 import math
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -20,13 +21,14 @@ from torch import Tensor, nn
 from oat.checkpoint import (
     config_from_json,
     config_to_json,
+    find_checkpoint,
     load_checkpoint,
     staged_checkpoint,
     write_checkpoint,
 )
 from oat.data.normalize import Normalizer
 from oat.data.transforms import ActionTransform, Identity
-from oat.errors import CheckpointError, InvalidActions, InvalidOption, InvalidTokens
+from oat.errors import CheckpointError, InvalidActions, InvalidObservation, InvalidOption, InvalidTokens
 from oat.model_card import ModelCard
 
 _LOAD = """import oat
@@ -51,10 +53,14 @@ class Tokens:
 
     @classmethod
     def from_lists(cls, rows: Sequence[Sequence[int]]) -> "Tokens":
-        lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
-        ids = torch.zeros(len(rows), max(map(len, rows), default=0), dtype=torch.int64)
-        for number, row in enumerate(rows):
-            ids[number, : len(row)] = torch.as_tensor(row, dtype=torch.int64)
+        try:
+            known = [np.array([operator.index(token) for token in row], np.int64) for row in rows]
+        except (TypeError, OverflowError) as error:
+            raise InvalidTokens(f"tokens must be rows of whole numbers, such as [[17, 4, 256]] ({error})") from error
+        lengths = torch.tensor([len(row) for row in known], dtype=torch.int64)
+        ids = torch.zeros(len(known), max(map(len, known), default=0), dtype=torch.int64)
+        for number, row in enumerate(known):
+            ids[number, : len(row)] = torch.from_numpy(row)
         return cls(ids, lengths)
 
     def __len__(self) -> int:
@@ -69,6 +75,11 @@ class Tokens:
         clipped = None if self.clipped is None else self.clipped[rows]
         return Tokens(ids, self.lengths[rows].clamp(max=ids.shape[1]), clipped)
 
+    @property
+    def real(self) -> Bool[Tensor, "batch width"]:
+        """Where there is a token, and not padding."""
+        return torch.arange(self.ids.shape[1], device=self.ids.device) < self.lengths[:, None]
+
     def to(self, device: torch.device) -> "Tokens":
         clipped = None if self.clipped is None else self.clipped.to(device)
         return Tokens(self.ids.to(device), self.lengths.to(device), clipped)
@@ -78,6 +89,25 @@ class Tokens:
 
 
 TokenLike = Tokens | Array | Sequence[Sequence[int]]
+
+
+def as_tokens(given: TokenLike) -> Tokens:
+    """From any form that ids may come in; which ids and lengths are allowed is the tokenizer's to say."""
+    if isinstance(given, Tokens):
+        return given
+    if not isinstance(given, Tensor | np.ndarray):
+        return Tokens.from_lists(given)
+    if given.ndim != 2 or not _is_whole(given):
+        raise InvalidTokens(f"tokens must be whole numbers (batch, tokens), got {given.dtype} {tuple(given.shape)}")
+    ids = torch.as_tensor(given, dtype=torch.int64)
+    return Tokens(ids, torch.full((len(ids),), ids.shape[1], device=ids.device))
+
+
+def _is_whole(array: Array) -> bool:
+    """Whether the numbers are of a type that holds whole ones only."""
+    if isinstance(array, np.ndarray):
+        return np.issubdtype(array.dtype, np.integer)
+    return not (array.is_floating_point() or array.is_complex() or array.dtype == torch.bool)
 
 
 @dataclass(frozen=True)
@@ -139,6 +169,11 @@ class ActionTokenizer(nn.Module, ABC):
         """How it was fitted (data, split, seed, recipe, measures); stored with every checkpoint."""
 
     @property
+    def device(self) -> torch.device:
+        """Where it computes, and brings what it is given."""
+        return self.normalizer.center.device
+
+    @property
     def action_horizon(self) -> int:
         return self.space.action_horizon
 
@@ -185,7 +220,7 @@ class ActionTokenizer(nn.Module, ABC):
         With `max_error`, an ordered tokenizer gives each chunk only as many tokens as it takes to stay within it.
         """
         chunks, valid = self._check_actions(actions, valid_mask)
-        given = self._as_tensor(state)
+        given = self._check_state(state, len(chunks))
         wanted = self.to_model_space(chunks, given)
         bounded = wanted.clamp(self.normalizer.low, self.normalizer.high)
         outside = ((bounded - wanted).abs() > 1e-5) & valid[..., None]
@@ -233,11 +268,11 @@ class ActionTokenizer(nn.Module, ABC):
         steps = self.action_horizon if steps is None else steps
         if not 1 <= steps <= self.action_horizon:
             raise InvalidOption(f"steps must be in 1…{self.action_horizon}, got {steps}")
-        noise = self._check_noise(noise, len(checked))
+        noise, given = self._check_noise(noise, len(checked)), self._check_state(state, len(checked))
         with torch.inference_mode():
             model_space, valid = self.decode_normalized(checked, steps, noise)
         bounded = model_space.clamp(self.normalizer.low, self.normalizer.high)
-        actions = self.space.transform.inverse(self.normalizer.denormalize(bounded), self._as_tensor(state))
+        actions = self.space.transform.inverse(self.normalizer.denormalize(bounded), given)
         return actions.where(valid[:, None, None], torch.nan), valid.clone()
 
     def _check_noise(self, noise: Array | None, batch: int) -> Tensor | None:
@@ -252,7 +287,7 @@ class ActionTokenizer(nn.Module, ABC):
 
     def save(self, directory: str | Path) -> None:
         """Write a checkpoint directory that `load` reads anywhere."""
-        with staged_checkpoint(Path(directory)) as staging:
+        with staged_checkpoint(Path(directory), self.kind) as staging:
             self.save_files(staging)
 
     def save_files(self, directory: Path, card: ModelCard | None = None) -> None:
@@ -287,8 +322,9 @@ class ActionTokenizer(nn.Module, ABC):
 
     @classmethod
     def load(cls: type[Kind], directory: str | Path) -> Kind:
-        """Read a checkpoint of this kind."""
-        described, tensors = load_checkpoint(Path(directory), {cls.kind})
+        """Read a checkpoint of this kind, or the best one of a run."""
+        folder = find_checkpoint(directory)
+        described, tensors = load_checkpoint(folder, {cls.kind})
         space = config_from_json(ActionSpace, described["space"])
         config: Any = config_from_json(cls.config_class, described["config"])
         tokenizer = cls(space, config)  # type: ignore[call-arg]  # every kind takes its configuration
@@ -297,7 +333,7 @@ class ActionTokenizer(nn.Module, ABC):
         try:
             tokenizer.load_state_dict(tensors)
         except RuntimeError as error:
-            raise CheckpointError(f"{directory}: its weights do not fit its configuration ({error})") from error
+            raise CheckpointError(f"{folder}: its weights do not fit its configuration ({error})") from error
         return tokenizer.eval()
 
     def text_state(self) -> dict[str, str]:
@@ -318,7 +354,7 @@ class ActionTokenizer(nn.Module, ABC):
         return self.normalizer.normalize(self.space.transform.forward(actions, state))
 
     def _check_actions(self, actions: Array, valid_mask: Array | None) -> tuple[Tensor, Tensor]:
-        chunks = torch.as_tensor(actions, dtype=torch.float32, device=self.normalizer.center.device)
+        chunks = torch.as_tensor(actions, dtype=torch.float32, device=self.device)
         expected = (self.action_horizon, self.action_dim)
         if chunks.ndim != 3 or tuple(chunks.shape[1:]) != expected:
             raise InvalidActions(f"actions must be (batch, {expected[0]}, {expected[1]}), got {tuple(chunks.shape)}")
@@ -334,21 +370,28 @@ class ActionTokenizer(nn.Module, ABC):
             raise InvalidActions("every chunk needs at least its first step to be valid")
         return chunks, valid
 
+    def _check_state(self, state: Array | None, batch: int) -> Tensor | None:
+        """The state that the transform refers to; another transform does not look at it."""
+        given = self._as_tensor(state)
+        if given is None or self.space.transform.state_key is None:
+            return given
+        dim = self.space.state_dim
+        if given.ndim != 2 or len(given) != batch or dim not in (None, given.shape[1]):
+            raise InvalidObservation(f"state must be ({batch}, {dim or 'numbers'}), got {tuple(given.shape)}")
+        if not bool(torch.isfinite(given).all()):
+            row, place = torch.nonzero(~torch.isfinite(given))[0].tolist()
+            raise InvalidObservation(f"state[{row}, {place}] is {float(given[row, place])}")
+        return given
+
     def _check_tokens(self, tokens: TokenLike) -> Tokens:
-        if isinstance(tokens, Tensor | np.ndarray):
-            ids = torch.as_tensor(tokens, dtype=torch.int64)
-            tokens = Tokens(ids, torch.full((len(ids),), ids.shape[-1]))
-        elif not isinstance(tokens, Tokens):
-            tokens = Tokens.from_lists(tokens)
-        used = torch.arange(tokens.ids.shape[1]) < tokens.lengths[:, None]
-        wrong = used & ((tokens.ids < 0) | (tokens.ids >= self.vocab_size))
+        tokens = as_tokens(tokens).to(self.device)
+        wrong = tokens.real & ((tokens.ids < 0) | (tokens.ids >= self.vocab_size))
         if bool(wrong.any()):
             row, place = torch.nonzero(wrong)[0].tolist()
             found = int(tokens.ids[row, place])
             raise InvalidTokens(f"token {place} of row {row} is {found}; ids must be in 0…{self.vocab_size - 1}")
         self.check_lengths(tokens.lengths)
-        device = self.normalizer.center.device
-        return Tokens(tokens.ids.where(used, 0).to(device), tokens.lengths.to(device))
+        return Tokens(tokens.ids.where(tokens.real, 0), tokens.lengths)
 
     def check_lengths(self, lengths: Int64[Tensor, " batch"]) -> None:
         """Raise `InvalidTokens` for lengths that this kind never has."""
@@ -360,4 +403,4 @@ class ActionTokenizer(nn.Module, ABC):
     def _as_tensor(self, array: Array | None) -> Tensor | None:
         if array is None:
             return None
-        return torch.as_tensor(array, dtype=torch.float32, device=self.normalizer.center.device)
+        return torch.as_tensor(array, dtype=torch.float32, device=self.device)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from oat.atomic import explain_write_errors
 from oat.extras import import_extra
 
 
@@ -15,13 +16,14 @@ class MetricLog:
     def __init__(self, folder: Path, first_step: int, wandb_project: str | None = None) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / "metrics.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
-        kept = [line for line in lines if _step_of(line) <= first_step]
-        path.write_text("".join(f"{line}\n" for line in kept))
-        self._file = path.open("a", buffering=1)
-        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=first_step + 1 if first_step else None)
+        with explain_write_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / "metrics.jsonl"
+            lines = path.read_text().splitlines() if path.exists() else []
+            kept = [line for line in lines if _step_of(line) <= first_step]
+            path.write_text("".join(f"{line}\n" for line in kept))
+            self._file = path.open("a", buffering=1)
+            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=first_step + 1 if first_step else None)
         self._wandb = None if wandb_project is None else _start_wandb(folder, wandb_project)
 
     def write(self, step: int, values: Mapping[str, float]) -> None:

@@ -7,6 +7,7 @@ that was killed and resumed therefore takes exactly the steps of one that was no
 import os
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing, nullcontext
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, Protocol, runtime_checkable
@@ -28,6 +29,7 @@ from oat.training.optimizers import make_optimizers
 from oat.training.updates import Updates
 
 STATE_FILE = "training_state.pt"
+_MAY_CHANGE = ("steps", "validate_every", "workers", "compile", "wandb")  # in the recipe of a run that is resumed
 _LOG_EVERY = 20
 
 
@@ -37,6 +39,10 @@ class Trainable(Protocol):
 
     @property
     def module(self) -> nn.Module: ...
+
+    def identity(self) -> Mapping[str, Any]:
+        """What makes a run another one, beside data and recipe: the model's kind and sizes, as JSON-able values."""
+        ...
 
     def learning_rates(self) -> Mapping[str, float]:
         """For parameters whose names begin so: the factor on the learning rate; all others have 1."""
@@ -56,7 +62,7 @@ class Trainable(Protocol):
 
 
 class TrainingFailed(OatError):
-    """The loss is not finite."""
+    """The loss or the weights are not finite."""
 
 
 def train(task: Trainable, source: Source, config: TrainConfig, out: Path, resume: bool = False) -> None:
@@ -68,7 +74,7 @@ def train(task: Trainable, source: Source, config: TrainConfig, out: Path, resum
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
     # Unless told to stay on the CPU, Accelerate takes torchrun's processes there for one process each.
     accelerator = Accelerator(cpu=several and not torch.cuda.is_available(), mixed_precision=config.precision)
-    run = _Run(task, config, out, accelerator)
+    run = _Run(task, source, config, out, accelerator)
     if resume and (out / "last").exists():
         run.load()
     windows = window_stream(
@@ -103,9 +109,11 @@ def _as_read(batch: Any) -> Any:
 class _Run:
     """A run in this process."""
 
-    def __init__(self, task: Trainable, config: TrainConfig, out: Path, accelerator: Any) -> None:
+    def __init__(self, task: Trainable, source: Source, config: TrainConfig, out: Path, accelerator: Any) -> None:
         self.task, self.config, self.out, self.accelerator = task, config, out, accelerator
         self.best = float("inf")
+        recipe = {name: value for name, value in config_to_json(config).items() if name not in _MAY_CHANGE}
+        self.started_with = dict(_flat({**recipe, **task.identity(), "data fingerprint": source.fingerprint()}))
         self.model, *optimizers = accelerator.prepare(
             task.module, *make_optimizers(task.module, task.learning_rates(), config)
         )
@@ -119,7 +127,10 @@ class _Run:
     def fit(self, batches: Iterator[Batch]) -> None:
         config, begin, first = self.config, time.perf_counter(), self.updates.step
         log = MetricLog(self.out, first, config.wandb) if self.is_main else None
-        with progress_bar("training", config.steps, first, quiet=not self.is_main) as bar:
+        with (
+            closing(log) if log else nullcontext(),
+            progress_bar("training", config.steps, first, quiet=log is None) as bar,
+        ):
             while self.updates.step < config.steps:
                 loss, details = self._step(next(batches))
                 step, lr = self.updates.step, self.updates.learning_rate
@@ -144,8 +155,6 @@ class _Run:
                         )
                 if step % config.validate_every == 0 or step == config.steps:
                     self._validate(log)
-        if log:
-            log.close()
 
     def _step(self, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
         self.model.train()
@@ -163,9 +172,11 @@ class _Run:
 
     def _validate(self, log: MetricLog | None) -> None:
         self.accelerator.wait_for_everyone()
+        averaged, step = self.updates.average.module.eval(), self.updates.step
+        if not all(bool(weights.isfinite().all()) for weights in averaged.parameters()):
+            raise TrainingFailed(f"the weights are not finite at step {step}; a lower --learning-rate may help")
         if log is None:
             return
-        averaged, step = self.updates.average.module.eval(), self.updates.step
         measures = self.task.validate(averaged)
         log.write(step, {f"validation/{name}": value for name, value in measures.items()})
         training = {"recipe": config_to_json(self.config), "step": step, "measures": dict(measures)}
@@ -179,6 +190,7 @@ class _Run:
 
     def _state(self) -> dict[str, Any]:
         return {
+            "started_with": self.started_with,
             "step": self.updates.step,
             "best": self.best,
             "model": self.accelerator.unwrap_model(self.model).state_dict(),
@@ -190,6 +202,7 @@ class _Run:
         file = self.out / "last" / STATE_FILE
         try:
             state = torch.load(file, map_location="cpu", weights_only=True)
+            self._check_same_run(file, state.get("started_with", {}))
             self.updates.step, self.best = state["step"], state["best"]
             self.accelerator.unwrap_model(self.model).load_state_dict(state["model"])
             for optimizer, saved in zip(self.updates.optimizers, state["optimizers"], strict=True):
@@ -197,3 +210,22 @@ class _Run:
             self.updates.average.load_state_dict(state["average"])
         except (OSError, EOFError, KeyError, RuntimeError, ValueError, UnpicklingError) as error:
             raise CheckpointError(f"{file}: cannot resume from it ({error})") from error
+
+    def _check_same_run(self, file: Path, started_with: Mapping[str, Any]) -> None:
+        """Refuse to continue another run; what the state does not tell, as older ones do not, is taken to be equal."""
+        now = self.started_with
+        changed = [f"{name} {was}, not {now[name]}" for name, was in started_with.items() if now.get(name, was) != was]
+        if changed:
+            raise CheckpointError(
+                f"{file}: the run was started with {'; '.join(changed)}. Resume it as it was started, "
+                "or choose another --out"
+            )
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested values by dotted names."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

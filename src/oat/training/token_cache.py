@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,13 +75,14 @@ def _encode_all(tokenizer: ActionTokenizer, windows: Windows) -> Int32[np.ndarra
     return table
 
 
+def tokenizer_fingerprint(tokenizer: ActionTokenizer) -> str:
+    """Tells tokenizers apart that could give other tokens."""
+    return hashlib.blake2b(b"".join(_contents(tokenizer)), digest_size=8).hexdigest()
+
+
 def _fingerprint(tokenizer: ActionTokenizer, windows: Windows) -> str:
     """Changes with anything that changes a token: the tokenizer's weights, the windows' actions, states and ends."""
-    digest = hashlib.blake2b(digest_size=16)
-    described = [tokenizer.kind, config_to_json(tokenizer.space), config_to_json(tokenizer.config)]
-    digest.update(json.dumps([*described, tokenizer.text_state()]).encode())
-    for name, tensor in sorted(tokenizer.state_dict().items()):
-        digest.update(name.encode() + tensor.cpu().numpy().tobytes())
+    digest = hashlib.blake2b(b"".join(_contents(tokenizer)), digest_size=16)
     episodes, key = windows.episodes, tokenizer.space.transform.state_key
     parts = (episodes.actions[start:end] for start, end in zip(episodes.starts, episodes.ends, strict=True))
     for array in (episodes.lengths, *parts):
@@ -88,3 +90,11 @@ def _fingerprint(tokenizer: ActionTokenizer, windows: Windows) -> str:
     if key is not None:
         digest.update(np.ascontiguousarray(episodes.observation(key)[episodes.all_frames()]).data)
     return digest.hexdigest()
+
+
+def _contents(tokenizer: ActionTokenizer) -> Iterator[bytes]:
+    """All that its tokens depend on."""
+    described = [tokenizer.kind, config_to_json(tokenizer.space), config_to_json(tokenizer.config)]
+    yield json.dumps([*described, tokenizer.text_state()]).encode()
+    for name, tensor in sorted(tokenizer.state_dict().items()):
+        yield name.encode() + tensor.cpu().numpy().tobytes()
