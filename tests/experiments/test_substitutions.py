@@ -6,7 +6,7 @@ from oat.experiments.held_out import generator
 from oat.experiments.substitutions import damage, decode_forced, substitute
 from oat.tokenizers import FASTTokenizer
 from oat.tokenizers.evaluation import Chunks
-from oat.tokenizers.tokenizer import Tokens
+from oat.tokenizers.tokens import Tokens
 from tests.tokenizers.fitted import DIM, HORIZON, fitted, smooth_chunks
 
 

@@ -13,7 +13,8 @@ from oat.policies import AutoregressivePolicy, DiffusionPolicy, Policy
 from oat.policies.context import ContextConfig
 from oat.policies.policy import PolicyConfig
 from oat.tokenizers.autoencoder import AutoencoderTokenizer
-from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer, Tokens
+from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer
+from oat.tokenizers.tokens import Tokens
 from tests.tokenizers.fitted import DIM, HORIZON, fitted, smooth_chunks
 
 KINDS = ("bin", "fast", "quest", "oat")

@@ -28,7 +28,8 @@ from oat.runtime.loading import load_predictor, load_runtime
 from oat.runtime.policy import GraphTokenPolicy, TokenShape
 from oat.tokenizers.decoder import DecoderConfig
 from oat.tokenizers.oat import OATConfig, OATTokenizer
-from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer, Tokens
+from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer
+from oat.tokenizers.tokens import Tokens
 from tests.policies.small import CONFIG, CONTEXT, choose_rows, observe, policy_of, tokenizer_of
 from tests.runtime.exported import exported
 

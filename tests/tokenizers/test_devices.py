@@ -14,7 +14,8 @@ from torch.utils._pytree import tree_leaves
 
 from oat.tokenizers import TOKENIZERS
 from oat.tokenizers.evaluation import Chunks, model_errors
-from oat.tokenizers.tokenizer import ActionTokenizer, TokenLike, Tokens
+from oat.tokenizers.tokenizer import ActionTokenizer
+from oat.tokenizers.tokens import TokenLike, Tokens
 from tests.tokenizers.fitted import DIM, HORIZON, fitted, smooth_chunks
 
 ELSEWHERE = torch.device("meta")

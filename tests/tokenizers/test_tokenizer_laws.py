@@ -26,7 +26,8 @@ from oat.errors import (
 )
 from oat.tokenizers import TOKENIZERS
 from oat.tokenizers.fitting import make_tokenizer
-from oat.tokenizers.tokenizer import ActionSpace, Tokens
+from oat.tokenizers.tokenizer import ActionSpace
+from oat.tokenizers.tokens import Tokens
 from tests.tokenizers.fitted import DIM, HORIZON, fitted, smooth_chunks
 
 KINDS = list(TOKENIZERS)

@@ -9,7 +9,7 @@ from oat.evaluation.statistics import Interval, wilson
 from oat.experiments.held_out import generator
 from oat.tokenizers import ActionTokenizer
 from oat.tokenizers.evaluation import Chunks, distortions
-from oat.tokenizers.tokenizer import Tokens
+from oat.tokenizers.tokens import Tokens
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from oat.evaluation.statistics import Interval, wilson
 from oat.experiments.held_out import generator
 from oat.tokenizers import ActionTokenizer, FASTTokenizer
 from oat.tokenizers.evaluation import Chunks
-from oat.tokenizers.tokenizer import Tokens
+from oat.tokenizers.tokens import Tokens
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from oat.extras import import_extra
 from oat.nn.fsq import levels_within
 from oat.tokenizers.fitting import PRESETS
 from oat.tokenizers.oat import PROCESSOR_CONFIG, OATConfig, OATTokenizer
-from oat.tokenizers.tokenizer import Array, MaxError
+from oat.tokenizers.tokenizer import MaxError
+from oat.tokenizers.tokens import Array
 from oat.training.config import override
 
 import_extra("transformers", "hf")

@@ -29,7 +29,8 @@ from oat.policies.predictor import Chunk
 from oat.tokenizers.bin import BinTokenizer
 from oat.tokenizers.decoder import masked_error
 from oat.tokenizers.fitting import action_space, load_tokenizer
-from oat.tokenizers.tokenizer import ActionTokenizer, Tokens
+from oat.tokenizers.tokenizer import ActionTokenizer
+from oat.tokenizers.tokens import Tokens
 from oat.training.config import TrainConfig, TrainPolicyConfig
 from oat.training.loop import train
 from oat.training.origin import describe_origin

@@ -12,7 +12,8 @@ from oat.nn.transformer import DecoderBlock
 from oat.runtime.blocks import FoldedBlock, FoldedBlocks, FoldedMemory
 from oat.tokenizers.autoencoder import AutoencoderTokenizer
 from oat.tokenizers.decoder import SinglePassDecoder
-from oat.tokenizers.tokenizer import ActionTokenizer, Tokens
+from oat.tokenizers.tokenizer import ActionTokenizer
+from oat.tokenizers.tokens import Tokens
 
 Ids = Int64[Tensor, "batch width"]
 Lengths = Int64[Tensor, " batch"]

@@ -18,7 +18,8 @@ from oat.policies.decoding import Decoding, Denoising, Noise, TokenDecoding, Tok
 from oat.policies.diffusion import DiffusionPolicy, check_denoising, ddim_times, signal_levels
 from oat.policies.predictor import Chunk, ChunkPredictor
 from oat.runtime.engines import Engine
-from oat.tokenizers.tokenizer import ActionSpace, Tokens
+from oat.tokenizers.tokenizer import ActionSpace
+from oat.tokenizers.tokens import Tokens
 
 Random = Float[Tensor, "tokens batch outputs"]
 

@@ -13,7 +13,8 @@ from oat.nn.fsq import FSQ, Grid
 from oat.nn.transformer import Width
 from oat.tokenizers.decoder import DECODERS, DecoderConfig
 from oat.tokenizers.nested_dropout import keep_lengths
-from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer, Tokens
+from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer
+from oat.tokenizers.tokens import Tokens
 
 Keep = Literal["uniform", "powers_of_two", "full"]
 

@@ -8,7 +8,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from oat.errors import InvalidOption
-from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer, Tokens
+from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer
+from oat.tokenizers.tokens import Tokens
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from oat.data.chunks import Windows
 from oat.data.shuffle import Permutation, derive_key
 from oat.data.transforms import transform_inputs
 from oat.tokenizers.decoder import masked_error
-from oat.tokenizers.tokenizer import ActionTokenizer, MaxError, Tokens
+from oat.tokenizers.tokenizer import ActionTokenizer, MaxError
+from oat.tokenizers.tokens import Tokens
 
 _DECODED_AT_ONCE = 512
 

@@ -16,7 +16,8 @@ from tokenizers import Tokenizer, models, trainers
 from torch import Tensor
 
 from oat.errors import InvalidOption, InvalidTokens, UndecodableTokens
-from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer, Tokens
+from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer
+from oat.tokenizers.tokens import Tokens
 
 _FIRST_CHARACTER = 0x4E00  # coefficients become characters of one plane without gaps, white space or surrogates
 

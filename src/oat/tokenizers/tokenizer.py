@@ -6,14 +6,11 @@ an allowed length decodes. P.3 ordered: every prefix decodes, coarse motion firs
 
 import json
 import math
-import operator
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
@@ -30,6 +27,7 @@ from oat.data.normalize import Normalizer
 from oat.data.transforms import ActionTransform, Identity
 from oat.errors import CheckpointError, InvalidActions, InvalidObservation, InvalidOption, InvalidTokens
 from oat.model_card import ModelCard
+from oat.tokenizers.tokens import Array, TokenLike, Tokens, as_tokens
 
 _LOAD = """import oat
 
@@ -38,76 +36,7 @@ tokens = tokenizer.encode(actions)
 decoded = tokenizer.decode(tokens)
 """
 
-Array = Tensor | np.ndarray
 Kind = TypeVar("Kind", bound="ActionTokenizer")
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """Token ids of a batch of chunks; row b holds `lengths[b]` ids, what follows them is padding."""
-
-    ids: Int64[Tensor, "batch width"]
-    lengths: Int64[Tensor, " batch"]
-    clipped: Float[Tensor, " batch"] | None = None
-    """Where `encode` made it: the share of each chunk's numbers that lay outside the fitted range."""
-
-    @classmethod
-    def from_lists(cls, rows: Sequence[Sequence[int]]) -> "Tokens":
-        try:
-            known = [np.array([operator.index(token) for token in row], np.int64) for row in rows]
-        except (TypeError, OverflowError) as error:
-            raise InvalidTokens(f"tokens must be rows of whole numbers, such as [[17, 4, 256]] ({error})") from error
-        lengths = torch.tensor([len(row) for row in known], dtype=torch.int64)
-        ids = torch.zeros(len(known), max(map(len, known), default=0), dtype=torch.int64)
-        for number, row in enumerate(known):
-            ids[number, : len(row)] = torch.from_numpy(row)
-        return cls(ids, lengths)
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def __getitem__(self, index: slice | Tensor | tuple[slice | Tensor, slice]) -> "Tokens":
-        """`tokens[2:5]` chooses rows; `tokens[:, :4]` keeps at most the first four tokens of each."""
-        rows, columns = index if isinstance(index, tuple) else (index, slice(None))
-        if columns.start not in (None, 0) or columns.step not in (None, 1):
-            raise InvalidOption("only prefixes of tokens can be taken: tokens[rows, :k]")
-        ids = self.ids[rows, columns]
-        clipped = None if self.clipped is None else self.clipped[rows]
-        return Tokens(ids, self.lengths[rows].clamp(max=ids.shape[1]), clipped)
-
-    @property
-    def real(self) -> Bool[Tensor, "batch width"]:
-        """Where there is a token, and not padding."""
-        return torch.arange(self.ids.shape[1], device=self.ids.device) < self.lengths[:, None]
-
-    def to(self, device: torch.device) -> "Tokens":
-        clipped = None if self.clipped is None else self.clipped.to(device)
-        return Tokens(self.ids.to(device), self.lengths.to(device), clipped)
-
-    def tolist(self) -> list[list[int]]:
-        return [row[:length] for row, length in zip(self.ids.tolist(), self.lengths.tolist(), strict=True)]
-
-
-TokenLike = Tokens | Array | Sequence[Sequence[int]]
-
-
-def as_tokens(given: TokenLike) -> Tokens:
-    """From any form that ids may come in; which ids and lengths are allowed is the tokenizer's to say."""
-    if isinstance(given, Tokens):
-        return given
-    if not isinstance(given, Tensor | np.ndarray):
-        return Tokens.from_lists(given)
-    if given.ndim != 2 or not _is_whole(given):
-        raise InvalidTokens(f"tokens must be whole numbers (batch, tokens), got {given.dtype} {tuple(given.shape)}")
-    ids = torch.as_tensor(given, dtype=torch.int64)
-    return Tokens(ids, torch.full((len(ids),), ids.shape[1], device=ids.device))
-
-
-def _is_whole(array: Array) -> bool:
-    """Whether the numbers are of a type that holds whole ones only."""
-    if isinstance(array, np.ndarray):
-        return np.issubdtype(array.dtype, np.integer)
-    return not (array.is_floating_point() or array.is_complex() or array.dtype == torch.bool)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from oat.data.chunks import Batch, WindowConfig, Windows
 from oat.data.columns import cache_directory
 from oat.data.transforms import transform_inputs
 from oat.progress import progress_bar
-from oat.tokenizers.tokenizer import ActionTokenizer, Tokens
+from oat.tokenizers.tokenizer import ActionTokenizer
+from oat.tokenizers.tokens import Tokens
 
 _BLOCK = 4096
 
