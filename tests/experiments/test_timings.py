@@ -9,7 +9,8 @@ import pytest
 
 from oat.data.chunks import WindowConfig, Windows
 from oat.experiments import paper, timings
-from oat.experiments.latency import decide_rising, median_interval, sheets
+from oat.experiments.claims import decide_rising
+from oat.experiments.latency import median_interval, sheets
 from oat.experiments.methods import FAST
 from oat.experiments.scales import SCALES
 from oat.experiments.study import Study
@@ -58,9 +59,9 @@ def test_claims_are_decided_by_turns() -> None:
     times = {"OAT_1": (10 * load).tolist(), "OAT_2": (10.2 * load).tolist(), "OAT_4": (10.2 * load[::-1]).tolist()}
     one, two = (median_interval(times[label]) for label in ("OAT_1", "OAT_2"))
     assert one.high > two.low
-    assert decide_rising("c", ("OAT_1", "OAT_2"), times) == "claim: c: held (OAT_1 < OAT_2 in 50 of 50, p = 1.8e-15)"
-    assert decide_rising("c", ("OAT_2", "OAT_1"), times).startswith("claim: c: not held (OAT_2 < OAT_1 in 0 of 50")
-    assert decide_rising("c", ("OAT_1", "OAT_2", "OAT_4"), times).startswith("claim: c: undecided")
+    assert decide_rising(("c", ("OAT_1", "OAT_2")), times) == "claim: c: held (OAT_1 < OAT_2 in 50 of 50, p = 1.8e-15)"
+    assert decide_rising(("c", ("OAT_2", "OAT_1")), times).startswith("claim: c: not held (OAT_2 < OAT_1 in 0 of 50")
+    assert decide_rising(("c", ("OAT_1", "OAT_2", "OAT_4")), times).startswith("claim: c: undecided")
 
 
 @pytest.mark.parametrize(("factor", "outcome"), [(1.03, "held"), (1.2, "not held"), (1.1, "undecided")])

@@ -13,9 +13,9 @@ from oat.data.episodes import STATE, Episodes
 from oat.data.transforms import transform_inputs
 from oat.errors import SimulatorError
 from oat.experiments import paper
+from oat.experiments.claims import decide_rising
 from oat.experiments.config import ExperimentName
 from oat.experiments.held_out import find_tokenizer, held_out_chunks, held_out_episodes
-from oat.experiments.latency import decide_rising
 from oat.experiments.methods import OAT
 from oat.experiments.pictures import new_figure, save_figure
 from oat.experiments.reenactment import Execution, Stage, frame_of_motion, ghosted
@@ -76,8 +76,7 @@ def sheets(study: Study) -> list[Sheet]:
         f"{len(refined)} held-out episodes",
         *remarks,
         decide_rising(
-            "the error falls with K, in one chunk of each episode",
-            [f"K={k}" for k in reversed(OAT.prefixes)],
+            ("the error falls with K, in one chunk of each episode", [f"K={k}" for k in reversed(OAT.prefixes)]),
             {f"K={k}": [each.errors[k] for each in refined] for k in OAT.prefixes},
         ),
         _draw(study, refined, episodes.action_names),

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 import numpy as np
 
-from oat.evaluation.statistics import Interval, compare_paired
+from oat.evaluation.statistics import Interval
 from oat.experiments import paper
+from oat.experiments.claims import decide_rising
 from oat.experiments.config import ExperimentName
 from oat.experiments.methods import OAT
 from oat.experiments.pictures import color_of, new_figure, save_figure
@@ -81,24 +82,10 @@ def _notes(sim: SimulatorName, timings: Timings) -> Iterator[str]:
     if not rows["OAT_8"].onnx_ms:
         yield "not run at this scale: the other shapes and ONNX Runtime"
     times = {label: row.ms for label, row in rows.items()}
-    yield decide_rising("fewer tokens are faster", ("OAT_1", "OAT_2", "OAT_4", "OAT_8"), times)
+    yield decide_rising(("fewer tokens are faster", ("OAT_1", "OAT_2", "OAT_4", "OAT_8")), times)
     for rival in ("DP", "FAST", "Bin"):
-        yield decide_rising(f"OAT_8 is faster than {rival}", ("OAT_8", rival), times)
+        yield decide_rising((f"OAT_8 is faster than {rival}", ("OAT_8", rival)), times)
     yield _decide_equal("OAT_8", "QueST", times)
-
-
-def decide_rising(claim: str, chain: Sequence[str], values: Mapping[str, Sequence[float]]) -> str:
-    """Whether each one's values are below the next one's, from those that were measured together."""
-    verdicts, told = [], []
-    for one, other in pairwise(chain):
-        found = compare_paired(values[one], values[other])
-        verdicts.append(found.verdict)
-        told.append(f"{one} < {other} in {found.only_second} of {len(values[one])}, p = {found.p_value:.2g}")
-    if all(verdict == "second" for verdict in verdicts):
-        outcome = "held"
-    else:
-        outcome = "not held" if "first" in verdicts else "undecided"
-    return f"claim: {claim}: {outcome} ({'; '.join(told)})"
 
 
 def _decide_equal(one: str, other: str, times: Mapping[str, Sequence[float]]) -> str:
