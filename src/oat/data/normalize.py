@@ -88,12 +88,10 @@ def action_statistics(windows: Windows, transform: ActionTransform | None = None
     statistics = RunningStatistics(len(windows) * horizon)
     for first in range(0, len(windows), _BLOCK):
         numbers = np.arange(first, min(first + _BLOCK, len(windows)))
-        batch = windows[numbers]
-        if key is not None:
+        actions, valid, state = transform_inputs(windows[numbers], transform)
+        if key is not None and state is not None:
             episode, step = windows.locate(numbers)
-            frames = windows.episodes.starts[episode] + step
-            windows.episodes.check_finite(key, frames, batch.observations[key][:, -1])
-        actions, valid, state = transform_inputs(batch, transform)
+            windows.episodes.check_finite(key, windows.episodes.starts[episode] + step, state.numpy())
         transform.check_values(actions, state)
         statistics.update(transform.forward(actions, state)[valid].numpy())
     return statistics
