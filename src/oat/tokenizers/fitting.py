@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from oat.checkpoint import config_to_json, find_checkpoint, load_checkpoint
+from oat.checkpoint import checkpoint_kind, config_to_json, find_checkpoint, load_checkpoint
 from oat.data import transforms
 from oat.data.chunks import Batch, WindowConfig, Windows, split_episodes
 from oat.data.episodes import Episodes, open_dataset
 from oat.data.normalize import Normalizer, action_statistics
 from oat.data.transforms import ActionTransform, transform_inputs
-from oat.errors import unknown_name
+from oat.errors import DatasetExists, unknown_name
 from oat.nn.transformer import Width
 from oat.tokenizers import TOKENIZERS
 from oat.tokenizers.autoencoder import AutoencoderConfig, AutoencoderTokenizer, ObjectiveConfig
@@ -198,6 +198,8 @@ def fit_tokenizer(config: FitConfig) -> None:
         recipe = config.recipe.apply(replace(PRESETS[config.preset].training, seed=config.seed))
         train(TokenizerTraining(tokenizer, chunks), windows, recipe, config.out, config.resume)
         return
+    if checkpoint_kind(config.out) is not None and not config.resume:
+        raise DatasetExists(f"{config.out} holds a tokenizer; --resume fits it anew, another --out keeps it")
     fit_analytic(tokenizer, windows)
     lengths, errors = chunks.encode(tokenizer).lengths, distortions(tokenizer, chunks)
     tokenizer.fitted_to["measures"] = {"tokens": float(lengths.double().mean()), "mse": float(errors.mean())}

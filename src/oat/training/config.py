@@ -162,7 +162,7 @@ class FitConfig:
     seed: int = 0
     """Determines the split, the initial weights and the training."""
     resume: bool = False
-    """Continue the run at OUT."""
+    """Continue the run at OUT; FAST and Bin are fitted anew there."""
     model: TokenizerOptions = field(default_factory=TokenizerOptions)
     recipe: RecipeOptions = field(default_factory=RecipeOptions)
 
