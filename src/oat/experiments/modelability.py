@@ -173,7 +173,7 @@ def _correlation(points: Sequence[Point], value: Callable[[Point], float]) -> st
 
 def _counterexamples(points: Sequence[Point]) -> str:
     """Whether a method with the smaller error acts worse than one with the larger, by paired tests."""
-    claim, found = "claim: reconstruction error alone does not predict success", list[str]()
+    claim, found = "claim: reconstruction error alone does not predict success", dict[str, list[str]]()
     pairs = [(one, other) for one in points for other in points if one.mse < other.mse]
     if not pairs:
         return f"{claim}: undecided, there are no two methods to compare"
@@ -183,9 +183,12 @@ def _counterexamples(points: Sequence[Point]) -> str:
         except InvalidOption:  # nothing that both met
             continue
         if result.p_value < 0.05 / len(pairs) and result.only_second > result.only_first:
-            found.append(f"{one.row.label} has the smaller error and acts worse than {other.row.label}")
+            found.setdefault(one.row.label, []).append(other.row.label)
     if found:
-        return f"{claim}: held ({'; '.join(found)}; each at p < 0.05 / {len(pairs)} pairs)"
+        told = (
+            f"{worse} has a smaller error and acts worse than {', '.join(better)}" for worse, better in found.items()
+        )
+        return f"{claim}: held ({'; '.join(told)}; each at p < 0.05 / {len(pairs)} pairs)"
     return f"{claim}: undecided (in none of {len(pairs)} pairs the smaller error acts significantly worse)"
 
 

@@ -75,7 +75,7 @@ class Sheet:
         table = make_table(escape(self.title), *map(escape, self.columns))
         for row in self.rows:
             table.add_row(*map(escape, row))
-        table.caption = escape("\n".join(self.notes))
+        table.caption = escape("\n".join(f"· {note}" for note in self.notes))
         return table
 
 
