@@ -15,6 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from oat.atomic import exclusive
 from oat.data.chunks import Batch, WindowConfig, Windows
 from oat.data.episodes import open_dataset
 from oat.errors import CheckpointError, DatasetExists, WriteFailed
@@ -142,6 +143,16 @@ def test_a_run_is_not_overwritten_unasked(data: Path, tmp_path: Path) -> None:
     chunks = Chunks(smooth_chunks(2), torch.ones(2, HORIZON, dtype=torch.bool), None)
     with pytest.raises(DatasetExists, match="--resume"):
         train(TokenizerTraining(tokenizer, chunks), windows, TrainConfig(), tmp_path / "run")
+
+
+def test_one_process_trains_a_run(data: Path, tmp_path: Path) -> None:
+    config = FitConfig(data, tmp_path / "run", "quest", "tiny", 8, recipe=RecipeOptions(steps=1, batch_size=16))
+    with (
+        exclusive(config.out, "training"),
+        pytest.raises(DatasetExists, match=r"another process is training into .*run"),
+    ):
+        fit_tokenizer(config)
+    fit_tokenizer(config)
 
 
 def test_a_file_in_the_way_is_told(data: Path) -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from oat.atomic import staged_directory
+from oat.atomic import exclusive, staged_directory
 from oat.checkpoint import BEST, config_to_json
 from oat.data.chunks import Batch, Source, window_stream
 from oat.data.shuffle import derive_key
@@ -74,18 +74,19 @@ def train(task: Trainable, source: Source, config: TrainConfig, out: Path, resum
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
     # Unless told to stay on the CPU, Accelerate takes torchrun's processes there for one process each.
     accelerator = Accelerator(cpu=several and not torch.cuda.is_available(), mixed_precision=config.precision)
-    run = _Run(task, source, config, out, accelerator)
-    if resume and (out / "last").exists():
-        run.load()
-    windows = window_stream(
-        source,
-        config.batch_size,
-        config.seed,
-        start=run.updates.step,
-        rank=accelerator.process_index,
-        world_size=accelerator.num_processes,
-    )
-    run.fit(_read(source, windows, config.workers))
+    with exclusive(out, f"training into {out}") if accelerator.is_main_process else nullcontext():
+        run = _Run(task, source, config, out, accelerator)
+        if resume and (out / "last").exists():
+            run.load()
+        windows = window_stream(
+            source,
+            config.batch_size,
+            config.seed,
+            start=run.updates.step,
+            rank=accelerator.process_index,
+            world_size=accelerator.num_processes,
+        )
+        run.fit(_read(source, windows, config.workers))
 
 
 def _read(source: Source, windows: Iterator[np.ndarray], workers: int) -> Iterator[Batch]:
