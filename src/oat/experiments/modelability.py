@@ -47,6 +47,8 @@ class Point:
     """A method at a number of tokens, with means over its training seeds; NaN where something has not been run."""
 
     row: Row
+    variant: bool
+    """Whether it is drawn small: many lie close together."""
     tokens: float
     mse: float
     bits: float
@@ -73,12 +75,14 @@ def sheets(study: Study) -> list[Sheet]:
 
 def _points(study: Study, method: Method) -> Iterator[Point]:
     """One for each number of tokens that the method acts from."""
-    chosen = study.evaluations((method,)) if method in (*COMPARED, UNORDERED) else study.ablations((method,))
+    variant = method not in (*COMPARED, UNORDERED)
+    chosen = study.ablations((method,)) if variant else study.evaluations((method,))
     fitted = [read_measures(study, method.run("tokenizers", each.seed)) for each in chosen]
     trained = [read_measures(study, method.run("policies", each.seed)) for each in chosen]
     for row, prefix in zip(read_rows(study, chosen), method.prefixes or (None,), strict=True):
         yield Point(
             row,
+            variant,
             _mean(_tokens(each, prefix) for each in fitted),
             _mean(_error(each, prefix) for each in fitted),
             _mean(_nll(each, prefix) for each in trained) / math.log(2),
@@ -224,6 +228,9 @@ def _draw(study: Study, points: Sequence[Point], lengths: CodeLengths | None) ->
             x, y = value(point), 100 * point.success.estimate
             if math.isnan(x):
                 continue
+            if point.variant:
+                axes.plot(x, y, marker=".", color=color_of(point.row.label), alpha=0.5)
+                continue
             axes.errorbar(
                 x, y, whiskers([point.success]), marker="o", capsize=2, color=color_of(point.row.label), alpha=0.8
             )
@@ -232,7 +239,7 @@ def _draw(study: Study, points: Sequence[Point], lengths: CodeLengths | None) ->
         axes.set(xlabel=name, xscale="log", ylim=(-2, None))
         axes.margins(x=0.15)
         axes.set_title(f"success: {_correlation(acted, value)}", fontsize=9)
-    panels[0].set_ylabel("success, %")
+    panels[0].set_ylabel("success, %" + " (dots: variants of OAT)" * any(point.variant for point in acted))
     _draw_lengths(panels[-1], lengths)
     return save_figure(study, NAME, figure)
 
