@@ -99,6 +99,7 @@ def _read(source: Source, windows: Iterator[np.ndarray], workers: int) -> Iterat
         sampler=windows,
         num_workers=workers,
         collate_fn=_as_read,
+        multiprocessing_context="spawn",  # a fork would copy the locks of threads that decode videos
     )
     return iter(loader)
 
