@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from oat.data.columns import UINT8, LazyColumn, file_identity, load_column
 from oat.data.episodes import Episodes, Frames
+from oat.data.lerobot_splits import read_splits
 from oat.data.video import open_video
 from oat.errors import CorruptDataset, InvalidEpisode, MissingKey, OatError, UnsupportedVersion
 from oat.extras import import_extra
@@ -317,13 +318,3 @@ def _dimension_names(feature: dict[str, Any]) -> tuple[str, ...]:
         names = [name for group in names.values() for name in (group if isinstance(group, list) else [group])]
     names = [str(name) for name in names or []]
     return tuple(names) if len(names) == feature["shape"][0] else ()
-
-
-def read_splits(info: dict[str, Any], episodes: int) -> dict[str, np.ndarray]:
-    """Splits are ranges of episodes, such as `0:50`; anything else is not known to LeRobot and left out."""
-    splits, listed = {}, info.get("splits")
-    for name, span in listed.items() if isinstance(listed, dict) else ():
-        first, _, last = str(span).partition(":")
-        if first.isdigit() and last.isdigit():
-            splits[name] = np.arange(int(first), min(int(last), episodes))
-    return splits

@@ -19,7 +19,6 @@ from oat.data.lerobot import (
     read_episode_table,
     read_info,
     read_lerobot,
-    read_splits,
     read_tasks,
 )
 from oat.data.lerobot_files import (
@@ -35,6 +34,7 @@ from oat.data.lerobot_files import (
     episode_schema,
     task_table,
 )
+from oat.data.lerobot_splits import as_splits, read_splits
 from oat.data.statistics import camera_statistics, vector_statistics
 from oat.data.video import CODEC, pixel_format
 from oat.errors import DatasetExists, InvalidEpisode, InvalidOption
@@ -143,19 +143,11 @@ class LeRobotWriter:
 
         The names of those that LeRobot cannot express come back: a split is one range of episodes.
         """
-        known = read_splits(self._info, self._first_episode)
-        splits: dict[str, str] = {}
-        lost: list[str] = []
-        for name, members in subsets.items():
-            episodes = np.union1d(known.get(name, np.empty(0, np.int64)), self._first_episode + members)
-            if len(episodes) == 0:
-                continue
-            if episodes[-1] - episodes[0] + 1 == len(episodes):
-                splits[name] = f"{episodes[0]}:{episodes[-1] + 1}"
-            else:
-                lost.append(name)
-        self._splits = splits
-        return lost
+        before = read_splits(self._info, self._first_episode)
+        added = {name: self._first_episode + members for name, members in subsets.items()}
+        groups = {name: np.append(before.get(name, members[:0]), members) for name, members in added.items()}
+        self._splits, scattered = as_splits(groups)
+        return scattered
 
     def add_episode(self, task: str, actions: np.ndarray, observations: Mapping[str, np.ndarray] | None = None) -> None:
         """Append one episode: actions (T, D) and, for each key, vectors (T, …) or images (T, height, width, 3)."""
