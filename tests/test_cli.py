@@ -90,10 +90,12 @@ def test_inspect_counts_what_is_wrong(tmp_path: Path) -> None:
         e.actions[:, 1] = 0.25
         e.actions[:, 2] = np.clip(e.actions[:, 2], -0.5, 0.5)
     episodes[2].actions[0, 0] = np.nan
+    episodes[3].states[:2, 1] = np.inf
     done = oat("inspect", write_npz(tmp_path / "set.npz", episodes), "--json", cwd=tmp_path)
     summary = json.loads(done.stdout)
     first, second, third = summary["dimensions"]
     assert first["nonfinite"] == 1
+    assert summary["nonfinite_observations"] == {"observation.state": 2}
     assert (second["constant"], second["saturated"], second["min"]) == (True, 0.0, 0.25)
     clipped = np.concatenate([e.actions[np.isfinite(e.actions).all(1), 2] for e in episodes])
     assert third["saturated"] == pytest.approx((np.abs(clipped) == 0.5).mean())
@@ -104,6 +106,7 @@ def test_inspect_counts_what_is_wrong(tmp_path: Path) -> None:
     assert "constant" in table
     assert "NaN" in table
     assert "cannot be trained on" in table
+    assert "2 values of observation.state" in " ".join(table.split())
 
 
 def test_inspect_a_part(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from oat.atomic import exclusive
 from oat.data.episodes import IMAGES, STATE, Episodes, open_dataset
-from oat.data.lerobot_writer import read_provenance
+from oat.data.provenance import read_provenance
 from oat.errors import DatasetExists, InvalidEpisode, InvalidOption, SimulatorError, UnknownName
 from oat.interfaces import Demonstration, ExpertConfig
 from oat.sims import load_simulator

@@ -9,7 +9,7 @@ import pytest
 
 from oat.cli import main
 from oat.data.episodes import STATE, open_dataset
-from oat.data.lerobot_writer import read_provenance
+from oat.data.provenance import read_provenance
 from oat.errors import UnknownName
 from oat.evaluation.crew import Crew
 from oat.evaluation.local_processes import LocalProcesses

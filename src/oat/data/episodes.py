@@ -219,7 +219,7 @@ class Episodes:
             step = frame - self.starts[self.episode_of(frames[row : row + 1])[0]]
             raise InvalidEpisode(
                 f"{self.source}: {key}{place} is {values[row, *place]} in frame {frame}, step {step} of its episode; "
-                "remove the episode or repair it"
+                "remove the episode or repair it (`oat inspect` counts them)"
             )
 
     def nonfinite_frames(self) -> Int64[np.ndarray, " bad"]:

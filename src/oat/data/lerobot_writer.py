@@ -35,13 +35,12 @@ from oat.data.lerobot_files import (
     task_table,
 )
 from oat.data.lerobot_splits import as_splits, read_splits
+from oat.data.provenance import PROVENANCE_PATH, read_provenance
 from oat.data.statistics import camera_statistics, vector_statistics
 from oat.data.video import CODEC, pixel_format
 from oat.errors import DatasetExists, InvalidEpisode, InvalidOption
 
 EPISODES_PATH = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
-PROVENANCE_PATH = "meta/provenance.json"
-"""Ours, beside LeRobot's files: a list with one entry per collection or conversion that added episodes."""
 
 _EPISODE_CAMERA_FRAMES = 16
 _REWRITTEN = {"info.json", "stats.json", "tasks.parquet", "provenance.json"}
@@ -337,18 +336,6 @@ def _statistics(root: Path) -> dict[str, Any]:
         else:
             statistics[key] = vector_statistics(columns.blocks(key), columns.frames)
     return statistics
-
-
-def read_provenance(root: Path) -> list[dict[str, Any]]:
-    """How the episodes of a data set came about, where that was recorded."""
-    file = root / PROVENANCE_PATH
-    return json.loads(file.read_text()) if file.exists() else []
-
-
-def read_demonstrator(root: Path) -> str:
-    """Who demonstrated, such as scripted, as far as that was recorded."""
-    kinds = {str(entry.get("expert", "unknown")) for entry in read_provenance(root.expanduser())}
-    return " and ".join(sorted(kinds)) or "unknown"
 
 
 def copy_episode(writer: LeRobotWriter, episodes: Episodes, number: int) -> None:

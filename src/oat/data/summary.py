@@ -44,6 +44,8 @@ class DatasetSummary:
     dimensions: tuple[DimensionSummary, ...]
     observations: dict[str, tuple[int, ...]]
     """Shape of one frame of each observation key."""
+    nonfinite_observations: dict[str, int]
+    """Values that are NaN or infinite of each key that holds floats."""
     subsets: dict[str, int]
     lengths: dict[str, tuple[int, ...]]
     """Episode lengths for each task."""
@@ -53,7 +55,7 @@ class DatasetSummary:
 
 
 def summarize_dataset(episodes: Episodes) -> DatasetSummary:
-    """Everything from two passes over the actions."""
+    """Everything from two passes over the actions and one over the observations that could hold a NaN."""
     order = np.argsort(episodes.task_ids, kind="stable")
     used, firsts = np.unique(episodes.task_ids[order], return_index=True)
     groups = np.split(episodes.lengths[order], firsts[1:])
@@ -66,15 +68,29 @@ def summarize_dataset(episodes: Episodes) -> DatasetSummary:
         tasks={task: len(group) for task, group in lengths.items()},
         dimensions=_dimensions(episodes),
         observations={key: tuple(map(int, frames.shape[1:])) for key, frames in episodes.observations.items()},
+        nonfinite_observations=_nonfinite_observations(episodes),
         subsets={name: len(members) for name, members in episodes.subsets.items()},
         lengths=lengths,
     )
 
 
-def _dimensions(episodes: Episodes) -> tuple[DimensionSummary, ...]:
+def _blocks(episodes: Episodes) -> list[np.ndarray]:
+    """All frames in pieces: the arrays may be larger than memory."""
     frames = episodes.all_frames()
-    statistics, nonfinite = RunningStatistics(len(frames)), np.zeros(episodes.action_dim, np.int64)
-    blocks = [frames[first : first + _BLOCK] for first in range(0, len(frames), _BLOCK)]
+    return [frames[first : first + _BLOCK] for first in range(0, len(frames), _BLOCK)]
+
+
+def _nonfinite_observations(episodes: Episodes) -> dict[str, int]:
+    floats = {key: values for key, values in episodes.observations.items() if values.dtype.kind == "f"}
+    return {
+        key: sum(int((~np.isfinite(values[block])).sum()) for block in _blocks(episodes))
+        for key, values in floats.items()
+    }
+
+
+def _dimensions(episodes: Episodes) -> tuple[DimensionSummary, ...]:
+    blocks = _blocks(episodes)
+    statistics, nonfinite = RunningStatistics(episodes.num_frames), np.zeros(episodes.action_dim, np.int64)
     for block in blocks:
         bad = ~np.isfinite(actions := episodes.actions[block])
         nonfinite += bad.sum(0)

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float32, UInt8
 
 from oat.data.episodes import STATE, Episodes
-from oat.data.lerobot_writer import read_provenance
+from oat.data.provenance import read_provenance
 from oat.errors import SimulatorError
 from oat.interfaces import Environment, Filmable, Simulator
 from oat.sims.collect import attempt_seed

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from oat.data import transforms
 from oat.data.chunks import Batch, WindowConfig, Windows, split_episodes
 from oat.data.episodes import Episodes, open_dataset
-from oat.data.lerobot_writer import read_demonstrator
 from oat.data.normalize import Normalizer, action_statistics
+from oat.data.provenance import read_demonstrator
 from oat.data.shuffle import Permutation, derive_key
 from oat.data.transforms import transform_inputs
 from oat.errors import InvalidOption

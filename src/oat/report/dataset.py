@@ -91,9 +91,10 @@ def _dimension_table(dimensions: tuple[DimensionSummary, ...]) -> Table:
 
 
 def _observation_table(summary: DatasetSummary) -> Table:
-    table = make_table("observations", "key", "shape")
+    table = make_table("observations", "key", "shape", "NaN/inf")
     for key, shape in summary.observations.items():
-        table.add_row(escape(key), " × ".join(map(str, shape)))
+        nonfinite = summary.nonfinite_observations.get(key)
+        table.add_row(escape(key), " × ".join(map(str, shape)), "–" if nonfinite is None else str(nonfinite))
     return table
 
 
@@ -101,6 +102,9 @@ def _warnings(summary: DatasetSummary) -> list[str]:
     warnings = []
     if bad := sum(d.nonfinite for d in summary.dimensions):
         warnings.append(f"{bad} action values are NaN or infinite; such a set cannot be trained on")
+    for key, bad in summary.nonfinite_observations.items():
+        if bad:
+            warnings.append(f"{bad} values of {escape(key)} are NaN or infinite; no policy can be trained on it")
     if empty := sum(length == 0 for lengths in summary.lengths.values() for length in lengths):
         warnings.append(f"{empty} episodes are empty")
     if not summary.dimensions:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from oat.checkpoint import CONFIG_FILE, find_checkpoint
-from oat.data.lerobot_writer import read_demonstrator
+from oat.data.provenance import read_demonstrator
 from oat.evaluation.tables import summary_sheet
 from oat.report.curves import STAGES, Curve
 from oat.report.figures import (

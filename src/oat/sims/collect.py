@@ -22,7 +22,8 @@ import numpy as np
 from rich.console import Console
 
 from oat.atomic import exclusive, staged_file
-from oat.data.lerobot_writer import LeRobotWriter, read_provenance
+from oat.data.lerobot_writer import LeRobotWriter
+from oat.data.provenance import read_provenance
 from oat.data.shuffle import derive_key
 from oat.errors import DatasetExists, SimulatorError, unknown_name
 from oat.interfaces import Demonstration, Expert, ExpertConfig, Simulator

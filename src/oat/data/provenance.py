@@ -1,0 +1,30 @@
+"""How the episodes of a LeRobot directory came about: ours, beside LeRobot's files.
+
+`meta/provenance.json` is a list with one entry per collection or conversion that added episodes.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from oat.errors import CorruptDataset
+
+PROVENANCE_PATH = "meta/provenance.json"
+
+
+def read_provenance(root: Path) -> list[dict[str, Any]]:
+    """How the episodes of a data set came about, where that was recorded."""
+    file = root / PROVENANCE_PATH
+    try:
+        entries = json.loads(file.read_text()) if file.exists() else []
+    except (OSError, ValueError) as error:
+        raise CorruptDataset(f"{file}: unreadable ({type(error).__name__}: {error})") from error
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise CorruptDataset(f"{file}: must hold a list of entries")
+    return entries
+
+
+def read_demonstrator(root: Path) -> str:
+    """Who demonstrated, such as scripted, as far as that was recorded."""
+    kinds = {str(entry.get("expert", "unknown")) for entry in read_provenance(root.expanduser())}
+    return " and ".join(sorted(kinds)) or "unknown"
