@@ -51,6 +51,13 @@ def test_the_refusal_names_option_kind_and_users() -> None:
         make_tokenizer("quest", ActionSpace(32, 2), "tiny", TokenizerOptions(latent_horizon=16))
 
 
+@pytest.mark.parametrize("name", ["prefixes", "balance"])
+def test_without_dropout_there_are_no_prefixes_to_choose(name: str) -> None:
+    options = replace(TokenizerOptions(keep="full"), **{name: VALUES[name]})
+    with pytest.raises(InvalidOption, match=f"--{name} means nothing to --keep full, it is for nested dropout"):
+        make_tokenizer("oat", ActionSpace(8, 2), "tiny", options)
+
+
 @pytest.mark.parametrize("kind", ["bin", "fast"])
 def test_what_is_not_trained_has_no_recipe(kind: str) -> None:
     check_options(kind, RecipeOptions())

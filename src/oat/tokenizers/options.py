@@ -25,3 +25,6 @@ def check_options(kind: str, options: TokenizerOptions | RecipeOptions) -> None:
         users = _ONLY.get(field.name, _LEARNED)
         if kind not in users:
             refuse_unused(kind, " and ".join(users), **{field.name: getattr(options, field.name)})
+    if isinstance(options, TokenizerOptions) and options.keep == "full":
+        # every chunk then has one prefix, the whole
+        refuse_unused("--keep full", "nested dropout", prefixes=options.prefixes, balance=options.balance)
