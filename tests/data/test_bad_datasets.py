@@ -230,6 +230,20 @@ def test_two_arrays_by_one_name_are_refused(first: str, second: str, tmp_path: P
         open_dataset(tmp_path / "set.npz")
 
 
+def test_two_arrays_by_one_name_are_refused_in_every_format(tmp_path: Path) -> None:
+    written = make_episodes(2)
+    buffer = write_zarr(tmp_path / "set.zarr", written)
+    shutil.copytree(buffer / "data" / "state", buffer / "data" / "observation.state")
+
+    def repeat(file: h5py.File) -> None:
+        for number in range(len(written)):
+            file.copy(f"data/demo_{number}/obs/state", f"data/demo_{number}/obs/observation.state")
+
+    for path in (buffer, _damage(write_robomimic(tmp_path / "set.hdf5", written), repeat)):
+        with pytest.raises(CorruptDataset, match=r"more than one array is called observation\.state"):
+            open_dataset(path)
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [

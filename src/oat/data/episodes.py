@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, SupportsIndex, runtime_checkable
@@ -11,7 +12,7 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 from oat.data.columns import UINT8, MappedArray
-from oat.errors import InvalidEpisode, InvalidOption, unknown_name
+from oat.errors import CorruptDataset, InvalidEpisode, InvalidOption, unknown_name
 
 STATE = "observation.state"
 """LeRobot's name of the robot's state vector, used for every format."""
@@ -46,7 +47,13 @@ def is_image(frames: Frames) -> bool:
     return len(frames.shape) == 4 and frames.shape[-1] == 3 and frames.dtype == UINT8
 
 
-def observation_keys(arrays: Mapping[str, bool]) -> dict[str, str]:
+def refuse_repeated(path: Path, names: Iterable[str]) -> None:
+    """Two arrays by one name: which of them is meant cannot be known."""
+    if repeated := sorted(name for name, count in Counter(names).items() if count > 1):
+        raise CorruptDataset(f"{path}: more than one array is called {', '.join(repeated)}")
+
+
+def observation_keys(path: Path, arrays: Mapping[str, bool]) -> dict[str, str]:
     """LeRobot-style keys for arrays that another format calls by these names; the values tell which are images.
 
     A camera's `_image` or `_rgb` is dropped, unless that would give two arrays the same key.
@@ -54,12 +61,14 @@ def observation_keys(arrays: Mapping[str, bool]) -> dict[str, str]:
     bare = {name: name.removeprefix("observation.").removeprefix("images.") for name in arrays}
     short = {name: text.removesuffix("_image").removesuffix("_rgb") for name, text in bare.items()}
     images = [short[name] for name, image in arrays.items() if image]
-    return {
+    keys = {
         name: IMAGES + (short[name] if images.count(short[name]) == 1 else bare[name])
         if image
         else f"observation.{bare[name]}"
         for name, image in arrays.items()
     }
+    refuse_repeated(path, keys.values())
+    return keys
 
 
 @dataclass(frozen=True)

@@ -248,7 +248,7 @@ def _column(demos: list[Demo], key: str, files: list[Path]) -> np.ndarray:
 def _observations(demos: list[Demo], starts: np.ndarray, files: list[Path], with_state: bool) -> dict[str, Frames]:
     first = demos[0]
     keys = [key for key in first.shapes if key != "actions"]
-    names = observation_keys({key.removeprefix("obs/"): key in first.images for key in keys})
+    names = observation_keys(first.file, {key.removeprefix("obs/"): key in first.images for key in keys})
     observations: dict[str, Frames] = {}
     for key in keys:
         name, shape = names[key.removeprefix("obs/")], first.shapes[key]
@@ -258,7 +258,7 @@ def _observations(demos: list[Demo], starts: np.ndarray, files: list[Path], with
         else:
             observations[name] = LazyColumn((frames, *(shape[1:] or (1,))), partial(_column, demos, key, files))
     parts = [f"obs/{key}" for key in ROBOMIMIC_STATE]
-    if with_state and set(parts) <= set(keys):
+    if with_state and STATE not in observations and set(parts) <= set(keys):
         frames = sum(demo.shapes["actions"][0] for demo in demos)
         observations[STATE] = LazyColumn((frames, ROBOMIMIC_STATE_DIM), partial(_state, demos, parts, files))
     return observations

@@ -6,13 +6,12 @@ read as `obs.pos`, because LeRobot's feature names have no slash.
 
 import zipfile
 import zlib
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
 from oat.data.columns import load_column, row_blocks
-from oat.data.episodes import Episodes, is_image, observation_keys
+from oat.data.episodes import Episodes, is_image, observation_keys, refuse_repeated
 from oat.errors import CorruptDataset, InvalidEpisode, MissingKey
 
 _NOT_OBSERVATIONS = {"actions", "episode_ends", "tasks", "fps"}
@@ -23,7 +22,7 @@ def read_npz(path: Path) -> Episodes:
     try:
         with zipfile.ZipFile(path) as archive:
             members = {info: info.filename.removesuffix(".npy").replace("/", ".") for info in archive.infolist()}
-            _refuse_repeated(path, members.values())
+            refuse_repeated(path, members.values())
             arrays = {name: _member(path, archive, info) for info, name in members.items()}
     except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, RuntimeError) as error:
         raise CorruptDataset(f"{path}: not a readable .npz archive ({error})") from error
@@ -41,8 +40,7 @@ def read_npz(path: Path) -> Episodes:
         for name, array in arrays.items()
         if name not in _NOT_OBSERVATIONS and array.ndim > 0 and array.dtype.kind in "fiub"
     }
-    keys = observation_keys({name: is_image(array) for name, array in extras.items()})
-    _refuse_repeated(path, keys.values())
+    keys = observation_keys(path, {name: is_image(array) for name, array in extras.items()})
     return Episodes.from_arrays(
         _typed(path, "actions", actions),
         lengths,
@@ -62,13 +60,6 @@ def lengths_from_ends(path: Path, ends: np.ndarray, frames: int) -> np.ndarray:
             f"got {ends.dtype} {ends.shape} with {np.ravel(ends)[-5:]}"
         )
     return np.diff(ends.astype(np.int64), prepend=0)
-
-
-def _refuse_repeated(path: Path, names: Iterable[str]) -> None:
-    """Two arrays by one name: which of them is meant cannot be known."""
-    listed = list(names)
-    if repeated := sorted({name for name in listed if listed.count(name) > 1}):
-        raise CorruptDataset(f"{path}: more than one array is called {', '.join(repeated)}")
 
 
 def _fps(path: Path, fps: np.ndarray) -> float:

@@ -140,7 +140,7 @@ def read_zarr(path: Path) -> Episodes:
 
 def _observations(path: Path, arrays: dict[str, Any]) -> dict[str, Frames]:
     scales = {name: _scale(path, name, array) for name, array in arrays.items()}
-    keys = observation_keys({name: scale is not None for name, scale in scales.items()})
+    keys = observation_keys(path, {name: scale is not None for name, scale in scales.items()})
     observations: dict[str, Frames] = {}
     for name, array in arrays.items():
         scale = scales[name]
