@@ -135,6 +135,19 @@ def test_task_by_task_the_paper_stands_beside(
     )
 
 
+def test_columns_that_nothing_is_known_of_are_left_out(
+    study: Study, evaluated: Callable[[Evaluation, list[EpisodeRecord]], None]
+) -> None:
+    evaluated(Evaluation(DP, 0), whole(0))
+    always = ("policy", "steps", *TASKS, "average", "95 %")
+    assert success_sheet(study, "t", read_rows(study, [Evaluation(DP, 0)])).columns == always
+    evaluated(Evaluation(DP, 1), whole(1))
+    both = read_rows(study, [Evaluation(DP, 0), Evaluation(DP, 1)])
+    sheet = success_sheet(study, "t", both, paper.AVERAGE["metaworld"])
+    assert sheet.columns == (*always, "± seeds", "paper")
+    assert sheet.rows[0][-2:] == ("0.0 (2)", "19.3 ± 1.6")
+
+
 @pytest.mark.parametrize("sim", paper.PER_TASK)
 def test_the_papers_averages_are_those_of_its_tasks(sim: SimulatorName) -> None:
     """Save for RoboCasa's Bin, where the paper's own two tables differ."""

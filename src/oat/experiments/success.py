@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 
 from oat.evaluation.protocol import protocol_name
 from oat.evaluation.records import EpisodeRecord
@@ -88,7 +89,7 @@ def success_sheet(
     cells = [(row.label, row.steps, *_cells(row, tasks), _paper(known.get(row.label))) for row in rows]
     decided = (decide(claim, chain, rows, len(tasks), alike=alike) for claim, chain in claims)
     notes = (*circumstances(study), *_about(rows, len(tasks)), *_ways(rows, alike=alike), *decided)
-    return Sheet(title, (*columns, "paper"), tuple(cells), notes)
+    return _without_empty(Sheet(title, (*columns, "paper"), tuple(cells), notes), "± seeds", "paper")
 
 
 def per_task_sheet(study: Study, title: str, rows: Sequence[Row], paper: Mapping[str, Mapping[str, float]]) -> Sheet:
@@ -103,7 +104,16 @@ def per_task_sheet(study: Study, title: str, rows: Sequence[Row], paper: Mapping
         for row in rows
     )
     notes = (*circumstances(study), *_about(rows, len(study.tasks)))
-    return Sheet(title, ("task", "policy", "success %", "95 %", "paper"), cells, notes)
+    return _without_empty(Sheet(title, ("task", "policy", "success %", "95 %", "paper"), cells, notes), "paper")
+
+
+def _without_empty(sheet: Sheet, *names: str) -> Sheet:
+    """Without those of these columns that no row has anything in."""
+    filled = [
+        column not in names or any(row[at] != NONE for row in sheet.rows) for at, column in enumerate(sheet.columns)
+    ]
+    kept = [tuple(compress(cells, filled)) for cells in (sheet.columns, *sheet.rows)]
+    return replace(sheet, columns=kept[0], rows=tuple(kept[1:]))
 
 
 def _cells(row: Row, tasks: Sequence[str]) -> Iterator[str]:
@@ -169,7 +179,8 @@ def _about(rows: Sequence[Row], tasks: int) -> Iterator[str]:
         if overall is not None and overall.crashes:
             yield f"{row.label}: the simulator died in {len(overall.crashes)} episodes"
     if groups:
-        yield "95 % and p: over initial conditions, for these policies as trained; ± seeds: between trainings"
+        between = "; ± seeds: between trainings" if any(_seeds(row) > 1 for row in rows) else ""
+        yield f"95 % and p: over initial conditions, for these policies as trained{between}"
         commits = sorted({each for row in rows for each in row.commits}) or ["unknown"]
         sources = sorted({record.data_source for row in rows for record in row.records})
         yield f"evaluated at commit {' and '.join(commits)}, {' and '.join(sources)} demonstrations"

@@ -75,6 +75,8 @@ class Sheet:
         table = make_table(escape(self.title), *map(escape, self.columns))
         for row in self.rows:
             table.add_row(*map(escape, row))
+        for column, cells in zip(table.columns, zip(self.columns, *self.rows, strict=True), strict=True):
+            column.no_wrap = not any(" " in cell for cell in cells)  # where it is narrow, wrap what has words first
         table.caption = escape("\n".join(f"· {note}" for note in self.notes))
         return table
 
