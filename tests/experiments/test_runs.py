@@ -9,6 +9,7 @@ import pytest
 from oat.errors import InvalidOption
 from oat.experiments.runs import Run, commit, last_step, marker, read_result
 from oat.sims.config import CollectConfig
+from oat.training.config import FitConfig
 
 
 def _made(folder: Path, name: str, needs: tuple[str, ...] = ()) -> Run:
@@ -25,6 +26,14 @@ def test_a_run_notes_the_code_that_did_it(tmp_path: Path) -> None:
     assert run.done
     assert read_result(tmp_path, "first")["commit"] == commit()
     assert read_result(tmp_path, "other") == {}
+
+
+def test_a_command_tells_nothing_of_the_machine(tmp_path: Path) -> None:
+    folder, data = tmp_path / "study", tmp_path / "private" / "set.zarr"
+    config = FitConfig(data, folder / "tokenizers" / "oat", seed=1)
+    assert Run(folder, "tokenizers/oat", config).command == "oat fit --data set.zarr --out tokenizers/oat --seed 1"
+    own = replace(config, data=folder / "demos")
+    assert Run(folder, "tokenizers/oat", own).command == "oat fit --data demos --out tokenizers/oat --seed 1"
 
 
 @pytest.mark.parametrize("replaced", [True, False])

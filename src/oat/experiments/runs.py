@@ -73,8 +73,13 @@ class Run:
 
     @property
     def command(self) -> str:
-        """What gives the same on the command line, in the study's directory: it stays true wherever that is moved."""
-        return command_line(_VERBS[type(self.config)][0], self.config).replace(f"{self.folder}/", "")
+        """What gives the same on the command line, in the study's directory: it stays true wherever that is moved.
+
+        Of demonstrations that lie elsewhere only the name is told, not where.
+        """
+        written = command_line(_VERBS[type(self.config)][0], self.config).replace(f"{self.folder}/", "")
+        data = getattr(self.config, "data", None)
+        return written if data is None else written.replace(f"{data.parent}/", "")
 
     @property
     def log(self) -> Path:
