@@ -165,6 +165,8 @@ def test_horizons_are_compared_in_both_regimes(tmp_path: Path) -> None:
     study = Study(SCALES["cpu"], "metaworld", tmp_path)
     assert len(evaluations(study)) == 3 * 2 * 2 - 2  # H_a = 16 has one regime
     half, fixed = sheets(study)
+    assert half.notes[-1] == fixed.notes[-1] == "picture: figures/table-horizons.png"
+    assert (tmp_path / "figures" / "table-horizons.png").read_bytes().startswith(b"\x89PNG")
     assert [cells[0] for cells in half.rows][:3] == ["H_a=16 H_l=2", "H_a=16 H_l=8", "H_a=32 H_l=2"]
     assert sum("longer chunks act worse" in note for note in half.notes) == 2
     assert sum("more tokens act better" in note for note in half.notes) == 3

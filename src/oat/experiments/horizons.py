@@ -3,12 +3,15 @@
 The paper executes half of each chunk, as one would, and always 8 actions, to tell what is predicted from what is done.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from oat.experiments.claims import Claim
 from oat.experiments.config import ExperimentName, ScaleName
 from oat.experiments.methods import OAT, with_horizons
+from oat.experiments.pictures import new_figure, save_figure
 from oat.experiments.study import Evaluation, Study
 from oat.experiments.success import Row, read_rows, success_sheet
 from oat.report.sheet import Sheet
@@ -20,6 +23,7 @@ _REGIMES: dict[str, Callable[[int], int]] = {
     "half of the chunk is executed": lambda action_horizon: action_horizon // 2,
     "8 actions are executed": lambda _: 8,
 }
+_DARK = 60  # percent, from which the picture needs white letters
 
 
 def evaluations(study: Study) -> list[Evaluation]:
@@ -36,13 +40,18 @@ def evaluations(study: Study) -> list[Evaluation]:
 
 
 def sheets(study: Study) -> list[Sheet]:
-    """One for each regime; the paper shows them as pictures without numbers."""
+    """One for each regime, and both as a picture, as the paper has them."""
     actions, latents = _ACTION_HORIZONS[study.scale.name], _LATENT_HORIZONS[study.scale.name]
     claims = (_claims_when_half_is_executed(actions, latents), _claims_when_as_much_is_executed(actions, latents))
+    regimes = {
+        title: [_row(study, action, latent, executed(action)) for action in actions for latent in latents]
+        for title, executed in _REGIMES.items()
+    }
+    picture = _draw(study, regimes, actions, latents)
     made = []
-    for (title, executed), claimed in zip(_REGIMES.items(), claims, strict=True):
-        rows = [_row(study, action, latent, executed(action)) for action in actions for latent in latents]
-        made.append(success_sheet(study, f"{NAME}: {title}, success in %", rows, claims=claimed, alike=False))
+    for (title, rows), claimed in zip(regimes.items(), claims, strict=True):
+        sheet = success_sheet(study, f"{NAME}: {title}, success in %", rows, claims=claimed, alike=False)
+        made.append(replace(sheet, notes=(*sheet.notes, picture)))
     return made
 
 
@@ -81,3 +90,24 @@ def _claims_when_as_much_is_executed(actions: Sequence[int], latents: Sequence[i
         for other in (actions[0], actions[-1])
         if other != moderate
     ]
+
+
+def _draw(study: Study, regimes: Mapping[str, Sequence[Row]], actions: Sequence[int], latents: Sequence[int]) -> str:
+    """A square for each pair of horizons, empty where it was not run."""
+    figure = new_figure(1.2 + 1.5 * len(regimes) * len(latents), 1.4 + 0.7 * len(actions))
+    panels = figure.subplots(1, len(regimes), squeeze=False)[0]
+    for axes, (title, rows) in zip(panels, regimes.items(), strict=True):
+        rates = [None if row.overall is None else row.overall.success for row in rows]
+        percents = [float("nan") if rate is None else 100 * rate.estimate for rate in rates]
+        axes.imshow(np.reshape(percents, (len(actions), len(latents))), cmap="Blues", vmin=0, vmax=100, aspect="auto")
+        for place, (rate, percent) in enumerate(zip(rates, percents, strict=True)):
+            text = "not run" if rate is None else f"{percent:.1f} %\n{100 * rate.low:.0f} … {100 * rate.high:.0f}"
+            ink = "white" if percent > _DARK else "black"
+            axes.text(
+                place % len(latents), place // len(latents), text, ha="center", va="center", color=ink, fontsize=8
+            )
+        axes.set_title(title, fontsize=9)
+        axes.set_xticks(range(len(latents)), [f"H_l = {latent}" for latent in latents])
+        axes.set_yticks(range(len(actions)), [f"H_a = {action}" for action in actions])
+    figure.suptitle(f"OAT on {study.sim}: success with 95 % intervals", fontsize=10)
+    return save_figure(study, NAME, figure)
