@@ -66,8 +66,8 @@ def _ordering_sheets(study: Study) -> list[Sheet]:
     claims = [
         ("OAT without ordering acts worse", ("OAT×_8", "OAT_8")),
         ("without nested dropout, four tokens of OAT are still better", ("OAT×_8", "OAT_4")),
-        ("causal registers matter beside nested dropout", ("OAT, full registers_8", "OAT_8")),
-        ("causal registers matter without nested dropout", ("OAT×, full registers_8", "OAT×_8")),
+        ("causal registers matter beside nested dropout", ("OAT [full registers]_8", "OAT_8")),
+        ("causal registers matter without nested dropout", ("OAT× [full registers]_8", "OAT×_8")),
         MONOTONE,
     ]
     rows = read_rows(study, _ordering_evaluations(study))

@@ -40,7 +40,7 @@ class Method:
 OAT = Method("OAT", "oat", "oat", prefixes=(1, 2, 4, 8))
 UNORDERED = Method("OAT×", "oat-unordered", "oat", TokenizerOptions(keep="full"), (8,))
 FULL_REGISTERS = Method(
-    "OAT, full registers",
+    "OAT [full registers]",
     "oat-full-registers",
     "oat",
     TokenizerOptions(register_attention="full"),
@@ -48,14 +48,14 @@ FULL_REGISTERS = Method(
     paced_like="oat",
 )
 UNORDERED_FULL_REGISTERS = Method(
-    "OAT×, full registers",
+    "OAT× [full registers]",
     "oat-unordered-full-registers",
     "oat",
     TokenizerOptions(keep="full", register_attention="full"),
     (8,),
     paced_like="oat-unordered",
 )
-FLOW = Method("OAT, flow decoder", "oat-flow", "oat", TokenizerOptions(decoder="flow"), (1, 2, 4, 8))
+FLOW = Method("OAT [flow decoder]", "oat-flow", "oat", TokenizerOptions(decoder="flow"), (1, 2, 4, 8))
 QUEST = Method("QueST", "quest", "quest")
 FAST = Method("FAST", "fast", "fast", slow=True)
 BIN = Method("Bin", "bin", "bin", slow=True)
