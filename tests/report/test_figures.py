@@ -9,7 +9,7 @@ from oat.data.episodes import Episodes
 from oat.report.figures import choose_colours, distortion_figures, log_axis, success_figures
 from oat.report.findings import find
 from oat.report.headline import sentences, tiles
-from oat.report.reconstructions import Data, reconstruct
+from oat.report.reconstructions import Data, best_ordered, reconstruct
 from oat.report.rollouts import ClosedLoop, closed_loops
 from oat.report.sections import success_sections
 from tests.report.material import EPISODES, SUCCESSES, episodes, write_records
@@ -83,3 +83,14 @@ def test_actions_without_zero_are_positions(tmp_path: Path) -> None:
     positions = replace(motions, episodes=replace(motions.episodes, actions=motions.episodes.actions + 9))
     assert reconstruct("bin", tmp_path, [motions]).motions
     assert not reconstruct("bin", tmp_path, [positions]).motions
+
+
+def test_the_best_tokenizer_is_not_the_one_with_the_fewest_prefixes(tmp_path: Path) -> None:
+    fitted("oat").save(tmp_path)
+    long = reconstruct("long", tmp_path, [smooth()])
+    errors = replace(long.evaluation, prefixes=(1, 2, 4, 8), mse=(0.04, 0.02, 0.01, 0.01))
+    long = replace(long, evaluation=errors)
+    short = replace(long, name="short", evaluation=replace(errors, prefixes=(1, 2), mse=(0.04, 0.03)))
+    unordered = replace(long, name="unordered", ordered=False, evaluation=replace(errors, mse=(0.0,) * 4))
+    assert best_ordered([short, unordered, long]) is long
+    assert best_ordered([unordered]) is None

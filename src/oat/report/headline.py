@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from oat.evaluation.statistics import Interval, compare_paired
 from oat.evaluation.tables import Summary, by_condition, by_policy
-from oat.report.reconstructions import Data, Reconstruction, group_by_chunks
+from oat.report.reconstructions import Data, Reconstruction, best_ordered, most_comparable
 from oat.report.rollouts import ClosedLoop
 
 
@@ -24,7 +24,7 @@ def tiles(datasets: Sequence[Data], tokenizers: Sequence[Reconstruction], loops:
         tasks = {task for data in datasets for task in data.episodes.tasks}
         count = sum(len(data.episodes) for data in datasets)
         found.append(Tile(f"{count:,}", f"demonstrations of {_count(len(tasks), 'task')}"))
-    if ordered := _best_ordered(_comparable(tokenizers)):
+    if ordered := best_ordered(tokenizers):
         space, tokens = ordered.space, ordered.evaluation.prefixes[-1]
         found.append(Tile(f"1 … {tokens}", f"tokens for {space.action_horizon} × {space.action_dim} numbers"))
     if loops:
@@ -38,9 +38,8 @@ def tiles(datasets: Sequence[Data], tokenizers: Sequence[Reconstruction], loops:
 
 def sentences(tokenizers: Sequence[Reconstruction], loops: Sequence[ClosedLoop]) -> Iterator[str]:
     """The tokenizers first, then what policies do with their tokens."""
-    alike = _comparable(tokenizers)
-    ordered = _best_ordered(alike)
-    if ordered is not None:
+    alike = most_comparable(tokenizers)
+    if ordered := best_ordered(tokenizers):
         yield _about_prefixes(ordered)
     rivals = {each.method: each for each in reversed(alike) if not each.ordered}  # the first seed of each
     if rivals:
@@ -50,19 +49,8 @@ def sentences(tokenizers: Sequence[Reconstruction], loops: Sequence[ClosedLoop])
         yield from _about_more_tokens(_largest(loops))
 
 
-def _comparable(tokenizers: Sequence[Reconstruction]) -> list[Reconstruction]:
-    """The largest group of tokenizers for the same chunks."""
-    return max(group_by_chunks(tokenizers), key=len, default=[])
-
-
 def _largest(loops: Sequence[ClosedLoop]) -> ClosedLoop:
     return max(loops, key=lambda loop: len(loop.records))
-
-
-def _best_ordered(tokenizers: Sequence[Reconstruction]) -> Reconstruction | None:
-    """The one with the smallest error over all prefixes."""
-    ordered = [each for each in tokenizers if each.ordered]
-    return min(ordered, key=lambda each: sum(each.evaluation.mse), default=None)
 
 
 def _about_prefixes(each: Reconstruction) -> str:

@@ -11,7 +11,7 @@ from oat.errors import InvalidOption
 from oat.progress import progress_bar
 from oat.report.curves import Curve, training_curves
 from oat.report.findings import Findings, method_of
-from oat.report.reconstructions import Data, Reconstruction, reconstruct
+from oat.report.reconstructions import Data, Reconstruction, best_ordered, reconstruct
 from oat.report.rollouts import ClosedLoop, Video, choose_videos, closed_loops
 from oat.report.sheet import PICTURE, Sheet, load_sheets
 
@@ -109,4 +109,5 @@ def _add_tokenizers(material: Material, found: Findings, data: Path | None) -> N
             with found.noting_problems():
                 material.tokenizers.append(reconstruct(name, path, candidates))
             bar.advance(1, escape(name))
-    material.tokenizers.sort(key=lambda each: not each.ordered)  # those whose prefixes decode first
+    best = best_ordered(material.tokenizers)  # the page opens with it
+    material.tokenizers.sort(key=lambda each: (each is not best, not each.ordered))

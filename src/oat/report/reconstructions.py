@@ -71,6 +71,17 @@ def group_by_chunks(tokenizers: Sequence[Reconstruction]) -> list[list[Reconstru
     return list(groups.values())
 
 
+def most_comparable(tokenizers: Sequence[Reconstruction]) -> list[Reconstruction]:
+    """The largest group of tokenizers for the same chunks."""
+    return max(group_by_chunks(tokenizers), key=len, default=[])
+
+
+def best_ordered(tokenizers: Sequence[Reconstruction]) -> Reconstruction | None:
+    """Of the largest group, the one with the smallest mean error over all its prefixes."""
+    ordered = [each for each in most_comparable(tokenizers) if each.ordered]
+    return min(ordered, key=lambda each: float(np.mean(each.evaluation.mse)), default=None)
+
+
 @dataclass(frozen=True)
 class Data:
     """A data set to hold tokenizers against."""
