@@ -16,12 +16,15 @@ from oat.data.episodes import CameraStorage, WhenExists
 from oat.errors import InvalidOption, OatError, UnknownFormat, refuse_unused
 from oat.evaluation.config import EvalConfig
 from oat.experiments.config import ReproduceConfig
+from oat.processes import leave_within
 from oat.runtime.config import LatencyConfig, Precision, ServeConfig
 from oat.sims.config import CollectConfig
 from oat.training.config import FitConfig, TrainPolicyConfig
 from oat.trials.config import TrialsConfig
 
 _RENDERED_SIZE = 128
+_INTERRUPTED = 130  # the status that shells expect after Ctrl-C
+_TIDYING_SECONDS = 5.0
 _DESCRIPTION = """Ordered action tokenization: robot action chunks to a few ordered tokens and back.
 
 Each verb explains itself: oat VERB --help. Add --debug to any of them for the traceback of an error."""
@@ -288,4 +291,6 @@ def main(arguments: list[str] | None = None) -> None:
     except KeyboardInterrupt as interrupt:
         told = str(interrupt) or "interrupted; nothing is half-written, the same command can be run again"
         Console(stderr=True, soft_wrap=True).print(told, highlight=False, markup=False)
-        sys.exit(130)
+        sys.stdout.flush()
+        leave_within(_TIDYING_SECONDS, _INTERRUPTED)
+        sys.exit(_INTERRUPTED)

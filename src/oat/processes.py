@@ -1,4 +1,4 @@
-"""Worker processes that use one thread each, end at once when they must, and never outlive their parent."""
+"""Processes that end when they must: workers of one thread each that never outlive their parent, and ourselves."""
 
 import contextlib
 import multiprocessing
@@ -6,6 +6,7 @@ import multiprocessing.connection
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 
@@ -39,6 +40,20 @@ def single_threaded() -> Iterator[None]:
             del os.environ["OMP_NUM_THREADS"]
         else:
             os.environ["OMP_NUM_THREADS"] = before
+
+
+def leave_within(seconds: float, status: int) -> None:
+    """End this process so long after its main thread ended, even if another thread never does.
+
+    An interruption can strike between a lock's acquisition and its release; who waits for that lock waits forever.
+    """
+
+    def leave() -> None:
+        threading.main_thread().join()
+        time.sleep(seconds)
+        os._exit(status)
+
+    threading.Thread(target=leave, daemon=True).start()
 
 
 def _start_worker() -> None:
