@@ -33,18 +33,18 @@ from rich.table import Table
 from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import STATE, Episodes
 from oat.data.normalize import Normalizer, action_statistics
-from oat.evaluation.crew import Crew, Lost, Worker
-from oat.evaluation.host import Answer, Message, Reset, Segment
-from oat.evaluation.local_processes import LocalProcesses, PipeLink
 from oat.evaluation.protocol import PROTOCOLS
 from oat.evaluation.records import EpisodeKey
 from oat.evaluation.rollout import Episode, Rollout
+from oat.evaluation.workers.pool import Crew, Lost, Worker
+from oat.evaluation.workers.processes import LocalProcesses, PipeLink
+from oat.evaluation.workers.worker import Answer, Message, Reset, Segment
 from oat.policies import AutoregressivePolicy, TokenDecoding
 from oat.policies.context import describe_context
-from oat.policies.training import PRESETS
 from oat.sims.metaworld import ACTION_DIM, STATE_DIM, MetaWorldEnv
-from oat.tokenizers.fitting import make_tokenizer
 from oat.tokenizers.tokenizer import ActionSpace
+from oat.training.policies import PRESETS
+from oat.training.tokenizers import make_tokenizer
 
 CORES, HORIZON = 2, 32
 Played = tuple[int, np.ndarray]

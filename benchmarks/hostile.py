@@ -6,7 +6,7 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from oat.runtime.messages import pack
+from oat.serving.messages import pack
 
 KEY = "observation.state"
 

@@ -38,13 +38,13 @@ from websockets.sync.client import connect
 from benchmarks.hostile import hostile_messages
 from benchmarks.policies import STATE_DIM, make_policy
 from oat.data.episodes import STATE
+from oat.export.config import Precision
+from oat.export.export import compare, write_graphs
+from oat.export.latency import time_calls
+from oat.export.loading import load_runtime
 from oat.policies import AutoregressivePolicy, ChunkPredictor, Noise, Policy, TokenDecoding
 from oat.policies.deadline import Pace
-from oat.runtime.client import PolicyClient
-from oat.runtime.config import Precision
-from oat.runtime.export import compare, write_graphs
-from oat.runtime.latency import time_calls
-from oat.runtime.loading import load_runtime
+from oat.serving.client import PolicyClient
 from oat.tokenizers.decoder import SinglePassDecoder
 
 ACTIONS = 16

@@ -30,10 +30,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from oat.tokenizers.fitting import PRESETS, fit_tokenizer, make_tokenizer
 from oat.tokenizers.tokenizer import ActionSpace
 from oat.training.config import FitConfig, RecipeOptions, TokenizerOptions
 from oat.training.optimizers import make_optimizers
+from oat.training.tokenizers import PRESETS, fit_tokenizer, make_tokenizer
 
 
 @dataclass(frozen=True)

@@ -23,14 +23,14 @@ from rich.table import Table
 from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import STATE, Episodes
 from oat.data.normalize import Normalizer, action_statistics
+from oat.export.latency import time_calls
 from oat.interfaces import Observation
 from oat.policies import AutoregressivePolicy, TokenDecoding
 from oat.policies.context import describe_context
-from oat.policies.training import AutoregressiveTraining
-from oat.runtime.latency import time_calls
-from oat.tokenizers.fitting import make_tokenizer
 from oat.tokenizers.tokenizer import ActionSpace
+from oat.training.policies import AutoregressiveTraining
 from oat.training.token_cache import TokenCache
+from oat.training.tokenizers import make_tokenizer
 
 HORIZON, DIM, STATE_DIM, BATCH = 32, 7, 39, 64
 REFERENCE_MS = 27 + 8  # the authors' code on a machine of this kind: 8 tokens, then detokenizing (best of its range)

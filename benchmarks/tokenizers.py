@@ -32,9 +32,9 @@ from oat.data.normalize import Normalizer
 from oat.data.statistics import RunningStatistics
 from oat.tokenizers import ActionTokenizer, FASTTokenizer
 from oat.tokenizers.evaluation import codebook_use, draw_chunks
-from oat.tokenizers.fitting import fit_tokenizer, load_tokenizer, make_tokenizer, split_windows
 from oat.tokenizers.tokenizer import ActionSpace
 from oat.training.config import FitConfig, RecipeOptions, TokenizerOptions
+from oat.training.tokenizers import fit_tokenizer, load_tokenizer, make_tokenizer, split_windows
 
 HORIZON, DIM = 32, 7
 REFERENCE_ENCODE_RATE = 700  # chunks/s of the authors' encoder on two threads of a machine of this kind

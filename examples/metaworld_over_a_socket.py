@@ -21,13 +21,13 @@ import tyro
 from rich.console import Console
 
 from oat.data.lerobot_writer import LeRobotWriter
+from oat.export.loading import load_predictor
 from oat.interfaces import Observation
 from oat.policies import Noise
 from oat.policies.predictor import ChunkPredictor
-from oat.runtime.client import PolicyClient, RemotePolicy, stack_history
-from oat.runtime.loading import load_predictor
-from oat.runtime.robot import Limits, LoopConfig, drive
-from oat.runtime.simulated import SimulatedRobot
+from oat.robots.loop import Limits, LoopConfig, drive
+from oat.robots.simulated import SimulatedRobot
+from oat.serving.client import PolicyClient, RemotePolicy, stack_history
 from oat.sims import load_simulator
 
 EXECUTE = 16

@@ -12,9 +12,9 @@ __version__ = "0.1.0"
 
 _LATER = {
     "oat.tokenizers": ("BinTokenizer", "FASTTokenizer", "OATTokenizer", "QueSTTokenizer"),
-    "oat.tokenizers.fitting": ("load_tokenizer",),
+    "oat.training.tokenizers": ("load_tokenizer",),
     "oat.policies": ("Denoising", "Noise", "TokenDecoding", "load_policy"),
-    "oat.runtime.loading": ("load_runtime",),
+    "oat.export.loading": ("load_runtime",),
 }
 """What imports torch, which takes seconds, and is therefore imported when first used."""
 

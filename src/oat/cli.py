@@ -16,11 +16,12 @@ from oat.data.episodes import CameraStorage, WhenExists
 from oat.errors import InvalidOption, OatError, UnknownFormat, refuse_unused
 from oat.evaluation.config import EvalConfig
 from oat.experiments.config import ReproduceConfig
-from oat.processes import leave_within
-from oat.runtime.config import LatencyConfig, Precision, ServeConfig
+from oat.export.config import LatencyConfig, Precision
+from oat.io.processes import leave_within
+from oat.robots.trials.config import TrialsConfig
+from oat.serving.config import ServeConfig
 from oat.sims.config import CollectConfig
 from oat.training.config import FitConfig, TrainPolicyConfig
-from oat.trials.config import TrialsConfig
 
 _RENDERED_SIZE = 128
 _INTERRUPTED = 130  # the status that shells expect after Ctrl-C
@@ -65,7 +66,7 @@ def inspect(
     try:
         inspect_dataset(path, subset=subset, ranges=episodes, picture=picture, as_json=json)
     except UnknownFormat as error:
-        from oat.checkpoint import checkpoint_kind, find_checkpoint
+        from oat.io.checkpoints import checkpoint_kind, find_checkpoint
         from oat.tokenizers import TOKENIZERS
 
         if checkpoint_kind(find_checkpoint(path)) in TOKENIZERS:
@@ -131,7 +132,7 @@ def fit(config: tyro.conf.OmitArgPrefixes[FitConfig]) -> None:
     OAT and QueST are trained; OUT/best is then the checkpoint to use, and the same command with --resume continues
     an interrupted run. FAST and Bin are fitted at once, and OUT is the checkpoint.
     """
-    from oat.tokenizers.fitting import fit_tokenizer
+    from oat.training.tokenizers import fit_tokenizer
 
     fit_tokenizer(config)
 
@@ -142,7 +143,7 @@ def train(config: tyro.conf.OmitArgPrefixes[TrainPolicyConfig]) -> None:
     OUT/best is the checkpoint to use; it contains the tokenizer and can be moved anywhere. The same command with
     --resume continues an interrupted run.
     """
-    from oat.policies.training import train_policy
+    from oat.training.policies import train_policy
 
     train_policy(config)
 
@@ -185,7 +186,7 @@ def export(policy: tyro.conf.Positional[Path], out: Path, precision: Precision =
         precision: int8 generates tokens from 8-bit weights: faster, and a few tokens differ.
         threads: Of the comparison.
     """
-    from oat.runtime.export import export_policy
+    from oat.export.export import export_policy
 
     export_policy(policy, out, precision, threads)
 
@@ -197,7 +198,7 @@ def bench(what: tyro.conf.Positional[Literal["latency"]], config: tyro.conf.Omit
         what: What to measure.
         config: How.
     """
-    from oat.runtime.latency import measure_latency
+    from oat.export.latency import measure_latency
 
     measure_latency(config)
 
@@ -207,7 +208,7 @@ def serve(config: tyro.conf.OmitArgPrefixes[ServeConfig]) -> None:
 
     Several robots are answered at once. /healthz and /metrics answer over HTTP. SIGTERM finishes requests in flight.
     """
-    from oat.runtime.server import serve_policy
+    from oat.serving.server import serve_policy
 
     serve_policy(config)
 
@@ -219,7 +220,7 @@ def trials(config: tyro.conf.OmitArgPrefixes[TrialsConfig]) -> None:
     is written to the sheet as soon as it is judged; after q, Ctrl-C or a crash the same command continues. When all
     are made, or on --reveal, the methods' names come out: successes with intervals, beside the paper's.
     """
-    from oat.trials.conduct import conduct_trials
+    from oat.robots.trials.run import conduct_trials
 
     conduct_trials(config)
 

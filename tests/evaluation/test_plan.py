@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from oat.checkpoint import fingerprint
 from oat.errors import InvalidOption, OatError, UnknownName
 from oat.evaluation.config import EvalConfig
 from oat.evaluation.plan import Plan, method_name, plan_evaluation
-from oat.experiments.methods import (
+from oat.experiments.study.methods import (
     FLOW,
     FULL_REGISTERS,
     LEVEL_SETS,
@@ -21,12 +20,13 @@ from oat.experiments.methods import (
     with_levels,
 )
 from oat.interfaces import Split
+from oat.io.checkpoints import fingerprint
 from oat.policies import AutoregressivePolicy, Denoising, TokenDecoding, load_policy
 from oat.sims.metaworld import MetaWorld
 from oat.tokenizers import ActionTokenizer
-from oat.tokenizers.fitting import make_tokenizer
 from oat.tokenizers.tokenizer import ActionSpace
 from oat.training.config import TokenizerOptions
+from oat.training.tokenizers import make_tokenizer
 from tests.evaluation.untrained import TASKS, save_policy
 from tests.policies.small import CONFIG, CONTEXT
 

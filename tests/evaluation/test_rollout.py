@@ -13,12 +13,12 @@ import torch
 
 from oat.data.episodes import STATE, Episodes
 from oat.errors import InvalidObservation, SimulatorError
-from oat.evaluation.crew import Crew, Lost, Worker
-from oat.evaluation.host import Act, Crash, Host, Reset, Segment
-from oat.evaluation.local_processes import LocalProcesses, PipeLink
 from oat.evaluation.protocol import Protocol
 from oat.evaluation.records import EpisodeKey, EpisodeRecord
 from oat.evaluation.rollout import Episode, Rollout
+from oat.evaluation.workers.pool import Crew, Lost, Worker
+from oat.evaluation.workers.processes import LocalProcesses, PipeLink
+from oat.evaluation.workers.worker import Act, Crash, Host, Reset, Segment
 from oat.nn.transformer import Width
 from oat.policies import AutoregressivePolicy, Chunk, Decoding, TokenDecoding
 from oat.policies.context import describe_context

@@ -12,8 +12,8 @@ from oat.nn.transformer import Width
 from oat.policies import AutoregressivePolicy, DiffusionPolicy, Policy
 from oat.policies.context import describe_context
 from oat.policies.policy import PolicyConfig
-from oat.tokenizers.fitting import make_tokenizer
 from oat.tokenizers.tokenizer import ActionSpace
+from oat.training.tokenizers import make_tokenizer
 
 TASKS = ("reach", "drawer-close")
 

@@ -6,11 +6,11 @@ import pytest
 
 from oat.experiments import coarse_to_fine
 from oat.experiments.config import ExperimentName, ReproduceConfig
-from oat.experiments.methods import OAT
 from oat.experiments.reproduce import reproduce
-from oat.experiments.scales import SCALES
-from oat.experiments.study import Study
-from oat.report.sheet import Sheet, load_sheets
+from oat.experiments.study.methods import OAT
+from oat.experiments.study.scales import SCALES
+from oat.experiments.study.study import Study
+from oat.tables.table import Sheet, load_sheets
 from tests.report.material import write_demonstrations
 
 FIGURES: tuple[ExperimentName, ...] = (

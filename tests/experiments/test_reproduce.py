@@ -12,15 +12,15 @@ from oat.cli import main
 from oat.errors import InvalidOption
 from oat.experiments.catalogue import EXPERIMENTS
 from oat.experiments.config import ExperimentName, ReproduceConfig
-from oat.experiments.methods import BIN, DP, FAST, FULL_REGISTERS, OAT, QUEST, UNORDERED, Method, with_levels
-from oat.experiments.pace import Pace
 from oat.experiments.reproduce import reproduce
-from oat.experiments.runs import Run
-from oat.experiments.scales import SCALES, Scale
-from oat.experiments.schedule import RunFailed, open_workers, perform_all
-from oat.experiments.study import Study
-from oat.report.sheet import load_sheets
+from oat.experiments.study.budget import Pace
+from oat.experiments.study.methods import BIN, DP, FAST, FULL_REGISTERS, OAT, QUEST, UNORDERED, Method, with_levels
+from oat.experiments.study.runs import Run
+from oat.experiments.study.scales import SCALES, Scale
+from oat.experiments.study.scheduler import RunFailed, open_workers, perform_all
+from oat.experiments.study.study import Study
 from oat.sims.config import CollectConfig, SimulatorName
+from oat.tables.table import load_sheets
 
 SUCCESS_TABLES: tuple[ExperimentName, ...] = ("table-sim", "table-ordering", "table-horizons", "table-codebook")
 

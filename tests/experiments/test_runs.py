@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oat.errors import InvalidOption
-from oat.experiments.runs import Run, commit, last_step, marker, read_result
+from oat.experiments.study.runs import Run, commit, last_step, marker, read_result
 from oat.sims.config import CollectConfig
 from oat.training.config import FitConfig
 

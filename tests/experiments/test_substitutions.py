@@ -2,7 +2,7 @@
 
 import torch
 
-from oat.experiments.held_out import generator
+from oat.experiments.study.held_out import generator
 from oat.experiments.substitutions import damage, decode_forced, substitute
 from oat.tokenizers import FASTTokenizer
 from oat.tokenizers.evaluation import Chunks

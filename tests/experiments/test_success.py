@@ -9,11 +9,11 @@ import pytest
 
 from oat.evaluation.protocol import PROTOCOLS, find_protocol
 from oat.evaluation.records import EpisodeRecord, RecordLog
-from oat.experiments import paper
 from oat.experiments.horizons import evaluations, sheets
-from oat.experiments.methods import DP, QUEST
-from oat.experiments.scales import SCALES
-from oat.experiments.study import Evaluation, Study
+from oat.experiments.paper import numbers as paper
+from oat.experiments.study.methods import DP, QUEST
+from oat.experiments.study.scales import SCALES
+from oat.experiments.study.study import Evaluation, Study
 from oat.experiments.success import Row, decide, per_task_sheet, read_rows, success_sheet
 from oat.sims import load_simulator
 from oat.sims.config import SimulatorName

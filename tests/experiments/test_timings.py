@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from oat.data.chunks import WindowConfig, Windows
-from oat.experiments import paper, timings
-from oat.experiments.claims import decide_rising
+from oat.experiments import timings
 from oat.experiments.latency import median_interval, sheets
-from oat.experiments.methods import FAST
-from oat.experiments.scales import SCALES
-from oat.experiments.study import Study
+from oat.experiments.paper import numbers as paper
+from oat.experiments.paper.claims import decide_rising
+from oat.experiments.study.methods import FAST
+from oat.experiments.study.scales import SCALES
+from oat.experiments.study.study import Study
 from oat.experiments.timings import (
     TIMINGS_FILE,
     Shape,

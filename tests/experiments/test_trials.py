@@ -14,19 +14,19 @@ from oat.data.episodes import STATE
 from oat.errors import InvalidOption
 from oat.evaluation.protocol import PROTOCOLS
 from oat.experiments.catalogue import EXPERIMENTS
-from oat.experiments.pace import Pace
-from oat.experiments.scales import SCALES
-from oat.experiments.study import Study
-from oat.extras import import_extra
-from oat.report.sheet import load_sheets
-from oat.runtime.client import Reply
-from oat.runtime.robot import Robot
-from oat.trials.config import Driving
-from oat.trials.rehearsal import Rehearsal
-from oat.trials.schedule import Schedule
-from oat.trials.session import Judge, run_trials
-from oat.trials.sheet import TrialSheet
-from oat.trials.table import trial_sheets
+from oat.experiments.study.budget import Pace
+from oat.experiments.study.scales import SCALES
+from oat.experiments.study.study import Study
+from oat.io.extras import import_extra
+from oat.robots.loop import Robot
+from oat.robots.trials.config import Driving
+from oat.robots.trials.log import TrialSheet
+from oat.robots.trials.rehearsal import Rehearsal
+from oat.robots.trials.schedule import Schedule
+from oat.robots.trials.session import Judge, run_trials
+from oat.robots.trials.table import trial_sheets
+from oat.serving.client import Reply
+from oat.tables.table import load_sheets
 from tests.evaluation.untrained import save_policy
 
 TABLE_REAL = EXPERIMENTS["table-real"]
@@ -70,7 +70,7 @@ def test_the_table_is_rehearsed(tmp_path: Path) -> None:
     assert table.rows[-1][-1] == "16 / 20, 16 / 20"
     notes = "\n".join(table.notes)
     assert "scale smoke, preset tiny, metaworld" in notes
-    assert "robot oat.trials.rehearsal:metaworld, judged blind by the simulator" in notes
+    assert "robot oat.robots.trials.rehearsal:metaworld, judged blind by the simulator" in notes
     assert "no real robot was moved" in notes
     assert "more tokens act better: undecided (" in notes
     (path,) = (tmp_path / "trials").iterdir()
@@ -131,7 +131,7 @@ def test_a_simulator_judges_what_happens_in_it(tmp_path: Path) -> None:
     assert isinstance(robot, Judge)
     driving = Driving(fps=10_000, execute=1, ahead=0, blend=0, max_age=600, seconds=3600)
     methods: dict[str, int | None] = {"DP": None, "OAT_8": None}
-    plan = Schedule(methods, ("reach", "drawer-close"), 3, 0, "oat.trials.rehearsal:metaworld", driving)
+    plan = Schedule(methods, ("reach", "drawer-close"), 3, 0, "oat.robots.trials.rehearsal:metaworld", driving)
     sheet = TrialSheet.open(tmp_path / "trials.jsonl", plan)
     run_trials(sheet, robot, robot, {"DP": Idler(), "OAT_8": Expert()})
     (table,) = trial_sheets(TrialSheet.read(sheet.path))

@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 import torch
 
-from oat.checkpoint import CARD_FILE
 from oat.data.transforms import Relative
 from oat.errors import CheckpointError, InvalidActions, InvalidOption, InvalidTokens, UnknownName
 from oat.huggingface.processor import OATProcessor
+from oat.io.checkpoints import CARD_FILE
 from oat.nn.transformer import Width
 from oat.tokenizers.decoder import DecoderConfig
-from oat.tokenizers.fitting import load_tokenizer
 from oat.tokenizers.oat import OATConfig, OATTokenizer
 from oat.tokenizers.tokenizer import ActionSpace
+from oat.training.tokenizers import load_tokenizer
 from tests.huggingface.alone import link_packages, run_alone
 from tests.huggingface.hub import serve_hub
+from tests.io.test_model_cards import run_example
 from tests.policies.small import tokenizer_of
-from tests.test_model_card import run_example
 from tests.tokenizers.fitted import DIM, HORIZON, fitted, smooth_chunks
 
 FILES = ["README.md", "config.json", "model.safetensors", "processing_oat.py", "processor_config.json"]

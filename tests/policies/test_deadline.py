@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from oat.errors import InvalidOption
+from oat.export.loading import load_runtime
 from oat.policies import ChunkPredictor, Denoising, Noise, TokenDecoding
 from oat.policies.deadline import Deadline, StepTimes
-from oat.runtime.loading import load_runtime
+from tests.export.exported import exported
 from tests.policies.small import observe, policy_of
-from tests.runtime.exported import exported
 
 ANYTIME = ("oat", "diffusion", "exported")
 

@@ -21,9 +21,9 @@ from oat.nn.text import embed_texts
 from oat.nn.vision import HuggingFaceVision
 from oat.policies import DiffusionPolicy, load_policy
 from oat.policies.context import ContextConfig, ContextEncoder, VisionConfig, describe_context
-from oat.policies.training import DiffusionTraining
 from oat.training.config import TrainConfig
 from oat.training.optimizers import make_optimizers
+from oat.training.policies import DiffusionTraining
 from tests.datasets import CAMERA
 from tests.policies.small import diffusion
 

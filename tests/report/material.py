@@ -12,9 +12,9 @@ from oat.data.lerobot_writer import LeRobotWriter
 from oat.data.video import VideoEncoder
 from oat.evaluation.protocol import PROTOCOLS
 from oat.evaluation.records import EpisodeRecord, RecordLog
-from oat.report.sheet import Sheet, save_sheets
-from oat.tokenizers.fitting import fit_tokenizer
+from oat.tables.table import Sheet, save_sheets
 from oat.training.config import FitConfig, RecipeOptions
+from oat.training.tokenizers import fit_tokenizer
 from tests.evaluation.test_records import record
 from tests.policies.small import autoregressive
 from tests.tokenizers.fitted import smooth_chunks

@@ -7,8 +7,8 @@ import pytest
 
 from oat.data.episodes import Episodes
 from oat.report.figures import choose_colours, distortion_figures, log_axis, success_figures
-from oat.report.findings import find
 from oat.report.headline import sentences, tiles
+from oat.report.loaded import find
 from oat.report.reconstructions import Data, best_ordered, reconstruct
 from oat.report.rollouts import ClosedLoop, closed_loops
 from oat.report.sections import success_sections

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oat.atomic import exclusive
 from oat.data.episodes import IMAGES, STATE, Episodes, open_dataset
 from oat.data.provenance import read_provenance
 from oat.errors import DatasetExists, InvalidEpisode, InvalidOption, SimulatorError, UnknownName
 from oat.interfaces import Demonstration, ExpertConfig
+from oat.io.atomic import exclusive
 from oat.sims import load_simulator
 from oat.sims.collect import AttemptStore, Schedule, _attempts_folder, attempt_seed, collect_demonstrations
 from oat.sims.config import CollectConfig

@@ -11,11 +11,11 @@ from oat.cli import main
 from oat.data.episodes import STATE, open_dataset
 from oat.data.provenance import read_provenance
 from oat.errors import UnknownName
-from oat.evaluation.crew import Crew
-from oat.evaluation.local_processes import LocalProcesses
 from oat.evaluation.protocol import PROTOCOLS
 from oat.evaluation.records import EpisodeKey, EpisodeRecord
 from oat.evaluation.rollout import Episode, Rollout
+from oat.evaluation.workers.pool import Crew
+from oat.evaluation.workers.processes import LocalProcesses
 from oat.interfaces import Demonstration, Expert, ExpertConfig, Simulator
 from oat.nn.transformer import Width
 from oat.policies import Denoising, DiffusionPolicy

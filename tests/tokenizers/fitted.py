@@ -9,8 +9,8 @@ from oat.data.normalize import Normalizer
 from oat.data.statistics import RunningStatistics
 from oat.tokenizers.autoencoder import AutoencoderTokenizer
 from oat.tokenizers.fast import FASTTokenizer
-from oat.tokenizers.fitting import make_tokenizer
 from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer
+from oat.training.tokenizers import make_tokenizer
 
 HORIZON, DIM = 16, 3
 _READS_ACTIONS = ("from_action.weight", "convolutions.0.weight")

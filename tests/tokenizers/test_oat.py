@@ -18,12 +18,12 @@ from oat.nn.transformer import Width
 from oat.tokenizers.autoencoder import AutoencoderTokenizer, Keep, ObjectiveConfig, crowding
 from oat.tokenizers.decoder import DecoderConfig, masked_error
 from oat.tokenizers.evaluation import Chunks, codebook_use, distortions, draw_chunks
-from oat.tokenizers.fitting import PRESETS, TokenizerTraining, make_tokenizer
 from oat.tokenizers.nested_dropout import KEEP_LENGTHS, keep_lengths
 from oat.tokenizers.oat import OATConfig, OATTokenizer, RegisterEncoder, attention_mask
 from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer, MaxError
 from oat.training.config import TokenizerOptions
 from oat.training.loop import train
+from oat.training.tokenizers import PRESETS, TokenizerTraining, make_tokenizer
 from tests.tokenizers.fitted import DIM, HORIZON, fitted, smooth_chunks
 
 

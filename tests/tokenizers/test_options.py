@@ -8,10 +8,10 @@ import pytest
 
 from oat.errors import InvalidOption
 from oat.tokenizers import TOKENIZERS
-from oat.tokenizers.fitting import make_tokenizer
 from oat.tokenizers.options import check_options
 from oat.tokenizers.tokenizer import ActionSpace
 from oat.training.config import RecipeOptions, TokenizerOptions
+from oat.training.tokenizers import make_tokenizer
 
 VALUES: dict[str, Any] = {
     "latent_horizon": 4,

@@ -25,9 +25,9 @@ from oat.errors import (
     UndecodableTokens,
 )
 from oat.tokenizers import TOKENIZERS
-from oat.tokenizers.fitting import make_tokenizer
 from oat.tokenizers.tokenizer import ActionSpace
 from oat.tokenizers.tokens import Tokens
+from oat.training.tokenizers import make_tokenizer
 from tests.tokenizers.fitted import DIM, HORIZON, fitted, smooth_chunks
 
 KINDS = list(TOKENIZERS)

@@ -15,16 +15,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from oat.atomic import exclusive
 from oat.data.chunks import Batch, WindowConfig, Windows
 from oat.data.episodes import open_dataset
 from oat.errors import CheckpointError, DatasetExists, WriteFailed
+from oat.io.atomic import exclusive
 from oat.tokenizers import OATTokenizer
 from oat.tokenizers.evaluation import Chunks
-from oat.tokenizers.fitting import TokenizerTraining, fit_tokenizer, make_tokenizer
 from oat.tokenizers.tokenizer import ActionSpace
 from oat.training.config import FitConfig, RecipeOptions, TrainConfig
 from oat.training.loop import TrainingFailed, train
+from oat.training.tokenizers import TokenizerTraining, fit_tokenizer, make_tokenizer
 from tests.tokenizers.fitted import HORIZON, fitted, smooth_chunks
 
 _TRAIN = """
@@ -34,7 +34,7 @@ from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import open_dataset
 from oat.data.normalize import Normalizer, action_statistics
 from oat.tokenizers.evaluation import draw_chunks
-from oat.tokenizers.fitting import TokenizerTraining, make_tokenizer
+from oat.training.tokenizers import TokenizerTraining, make_tokenizer
 from oat.tokenizers.tokenizer import ActionSpace
 from oat.training.config import TrainConfig
 from oat.training.loop import train

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from oat.tokenizers.fitting import make_tokenizer
 from oat.tokenizers.tokenizer import ActionSpace
 from oat.training.config import TrainConfig
 from oat.training.optimizers import Muon, make_optimizers, orthogonalize
+from oat.training.tokenizers import make_tokenizer
 
 
 @pytest.mark.parametrize("shape", [(3, 16, 16), (2, 8, 40)])

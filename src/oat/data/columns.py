@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from oat.atomic import staged_file
 from oat.errors import CorruptDataset, WriteFailed
+from oat.io.atomic import staged_file
 
 FLOAT32, UINT8 = np.dtype(np.float32), np.dtype(np.uint8)
 

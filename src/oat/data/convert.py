@@ -8,7 +8,7 @@ from rich.console import Console
 from oat.data.episodes import CameraStorage, Episodes, WhenExists, open_dataset
 from oat.data.lerobot_writer import LeRobotWriter, copy_episode
 from oat.errors import InvalidOption
-from oat.progress import progress_bar
+from oat.io.progress import progress_bar
 
 ASSUMED_FPS = 10.0
 

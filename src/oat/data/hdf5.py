@@ -19,7 +19,7 @@ from jaxtyping import Float64
 from oat.data.columns import UINT8, LazyColumn, file_identity, load_column
 from oat.data.episodes import STATE, Episodes, Frames, observation_keys
 from oat.errors import CorruptDataset, InvalidEpisode, MissingKey, OatError
-from oat.extras import import_extra
+from oat.io.extras import import_extra
 
 HDF5_SUFFIXES = {".hdf5", ".h5"}
 

@@ -22,7 +22,7 @@ from oat.data.episodes import Episodes, Frames
 from oat.data.lerobot_splits import read_splits
 from oat.data.video import open_video
 from oat.errors import CorruptDataset, InvalidEpisode, MissingKey, OatError, UnsupportedVersion
-from oat.extras import import_extra
+from oat.io.extras import import_extra
 
 VERSION = "v3.0"
 INDEX_FEATURES = ("timestamp", "frame_index", "episode_index", "index", "task_index")

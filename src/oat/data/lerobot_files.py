@@ -18,7 +18,7 @@ from oat.data.episodes import is_image
 from oat.data.lerobot import INDEX_FEATURES
 from oat.data.statistics import QUANTILES
 from oat.data.video import VideoEncoder
-from oat.extras import import_extra
+from oat.io.extras import import_extra
 
 CHUNK_FILES = 1000
 DATA_FILE_BYTES = 100 * 2**20

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from oat.atomic import StagedDirectory, explain_write_errors, identity, link_or_copy
 from oat.data.episodes import CameraStorage, Episodes, WhenExists, is_image
 from oat.data.lerobot import (
     INDEX_FEATURES,
@@ -39,6 +38,7 @@ from oat.data.provenance import PROVENANCE_PATH, read_provenance
 from oat.data.statistics import camera_statistics, vector_statistics
 from oat.data.video import CODEC, pixel_format
 from oat.errors import DatasetExists, InvalidEpisode, InvalidOption
+from oat.io.atomic import StagedDirectory, explain_write_errors, identity, link_or_copy
 
 EPISODES_PATH = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 

@@ -13,7 +13,7 @@ from jaxtyping import Float64, UInt8
 
 from oat.data.columns import file_identity
 from oat.errors import CorruptDataset
-from oat.extras import import_extra
+from oat.io.extras import import_extra
 
 CODEC = "h264"
 _ENCODER = "libx264"

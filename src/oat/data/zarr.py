@@ -19,7 +19,7 @@ from oat.data.columns import UINT8, LazyColumn, file_identity, load_column
 from oat.data.episodes import Episodes, Frames, observation_keys
 from oat.data.npz import lengths_from_ends
 from oat.errors import CorruptDataset, InvalidEpisode, MissingKey, OatError
-from oat.extras import import_extra
+from oat.io.extras import import_extra
 
 _CACHE_BYTES = 128 * 2**20  # of decoded image chunks
 

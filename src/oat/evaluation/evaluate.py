@@ -12,20 +12,20 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from oat.atomic import exclusive, explain_write_errors, staged_file
 from oat.errors import InvalidOption, SimulatorError, unknown_name
-from oat.evaluation import ray_actors
 from oat.evaluation.config import EvalConfig
-from oat.evaluation.crew import Crew, Transport
-from oat.evaluation.local_processes import LocalProcesses
 from oat.evaluation.plan import Plan, plan_evaluation
 from oat.evaluation.protocol import Protocol
-from oat.evaluation.ray_actors import RayActors
 from oat.evaluation.records import RECORDS_FILE, EpisodeKey, EpisodeRecord, RecordLog, read_records
 from oat.evaluation.rollout import Episode, Rollout
 from oat.evaluation.tables import by_policy, check_run_alike, comparison_table, summarize, summary_table
+from oat.evaluation.workers import ray as ray_actors
+from oat.evaluation.workers.pool import Crew, Transport
+from oat.evaluation.workers.processes import LocalProcesses
+from oat.evaluation.workers.ray import RayActors
+from oat.io.atomic import exclusive, explain_write_errors, staged_file
+from oat.io.progress import Progress, progress_bar
 from oat.policies import Policy, load_policy
-from oat.progress import Progress, progress_bar
 from oat.sims import load_simulator
 
 VIDEOS_FOLDER = "videos"

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import torch
 
 import oat
-from oat.checkpoint import find_checkpoint, fingerprint
 from oat.data.episodes import IMAGES
 from oat.errors import InvalidOption, unknown_name
 from oat.evaluation.config import EvalConfig
@@ -14,6 +13,7 @@ from oat.evaluation.protocol import Protocol, find_protocol
 from oat.evaluation.records import EpisodeKey
 from oat.evaluation.rollout import Episode
 from oat.interfaces import Simulator
+from oat.io.checkpoints import find_checkpoint, fingerprint
 from oat.policies import AutoregressivePolicy, Decoding, Denoising, Policy, TokenDecoding
 from oat.tokenizers.autoencoder import AutoencoderTokenizer
 from oat.tokenizers.oat import OATConfig

@@ -11,7 +11,7 @@ from typing import Any
 
 from oat.errors import CorruptDataset, InvalidOption
 from oat.interfaces import Split
-from oat.json_lines import JsonLinesWriter, read_json_lines
+from oat.io.json_lines import JsonLinesWriter, read_json_lines
 
 RECORDS_FILE = "records.jsonl"
 COMPRESSED_RECORDS_FILE = f"{RECORDS_FILE}.gz"

@@ -12,10 +12,10 @@ import torch
 
 from oat.data.shuffle import derive_key
 from oat.errors import OatError
-from oat.evaluation.crew import Crew, Lost, Worker
-from oat.evaluation.host import Act, Answer, Crash, Reset, Segment
-from oat.evaluation.pace import Pace
+from oat.evaluation.batch_size import Pace
 from oat.evaluation.records import EpisodeKey, EpisodeRecord
+from oat.evaluation.workers.pool import Crew, Lost, Worker
+from oat.evaluation.workers.worker import Act, Answer, Crash, Reset, Segment
 from oat.interfaces import Observation
 from oat.policies.decoding import Decoding, Noise
 from oat.policies.policy import Policy

@@ -16,8 +16,8 @@ from oat.evaluation.statistics import (
     mean_and_standard_error,
     success_rate,
 )
-from oat.report.sheet import Sheet
-from oat.report.tables import make_table
+from oat.tables.table import Sheet
+from oat.tables.terminal import make_table
 
 POOLED = "all tasks"
 

@@ -9,14 +9,14 @@ from oat.experiments import (
     horizons,
     latency,
     modelability,
-    paper,
     real,
     teaser,
     timings,
 )
-from oat.experiments.claims import BETTER_THAN_RIVALS, MONOTONE
 from oat.experiments.config import ExperimentName
-from oat.experiments.methods import (
+from oat.experiments.paper import numbers
+from oat.experiments.paper.claims import BETTER_THAN_RIVALS, MONOTONE
+from oat.experiments.study.methods import (
     COMPARED,
     FLOW,
     FULL_REGISTERS,
@@ -27,9 +27,9 @@ from oat.experiments.methods import (
     UNORDERED_FULL_REGISTERS,
     with_levels,
 )
-from oat.experiments.study import Evaluation, Study
+from oat.experiments.study.study import Evaluation, Study
 from oat.experiments.success import per_task_sheet, read_rows, success_sheet
-from oat.report.sheet import Sheet, load_sheets
+from oat.tables.table import Sheet, load_sheets
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ def _sim_evaluations(study: Study) -> list[Evaluation]:
 def _sim_sheets(study: Study) -> list[Sheet]:
     rows, claims = read_rows(study, _sim_evaluations(study)), [*BETTER_THAN_RIVALS, MONOTONE]
     title = "table-sim: simulation benchmarking, success in %"
-    pooled = success_sheet(study, title, rows, paper.AVERAGE.get(study.sim), claims)
-    tasks = paper.PER_TASK.get(study.sim, {})
+    pooled = success_sheet(study, title, rows, numbers.AVERAGE.get(study.sim), claims)
+    tasks = numbers.PER_TASK.get(study.sim, {})
     return [pooled, per_task_sheet(study, "table-sim: task by task (the appendix's table)", rows, tasks)]
 
 
@@ -72,7 +72,7 @@ def _ordering_sheets(study: Study) -> list[Sheet]:
     ]
     rows = read_rows(study, _ordering_evaluations(study))
     title = "table-ordering: what ordering is worth, success in %"
-    return [success_sheet(study, title, rows, paper.AVERAGE.get(study.sim), claims)]
+    return [success_sheet(study, title, rows, numbers.AVERAGE.get(study.sim), claims)]
 
 
 def _codebook_evaluations(study: Study) -> list[Evaluation]:
@@ -81,7 +81,7 @@ def _codebook_evaluations(study: Study) -> list[Evaluation]:
 
 
 def _codebook_sheets(study: Study) -> list[Sheet]:
-    published = {with_levels(levels).label(8): success for levels, success in paper.CODEBOOK.items()}
+    published = {with_levels(levels).label(8): success for levels, success in numbers.CODEBOOK.items()}
     evaluations = _codebook_evaluations(study)
     rows = [row for row in read_rows(study, evaluations) if row.label.endswith("_8")]
     first, best, last = "OAT [8,6,5]_8", "OAT_8", "OAT [7,5,5,5,5]_8"

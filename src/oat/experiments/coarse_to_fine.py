@@ -12,19 +12,19 @@ from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import STATE, Episodes
 from oat.data.transforms import transform_inputs
 from oat.errors import SimulatorError
-from oat.experiments import paper
-from oat.experiments.claims import decide_rising
 from oat.experiments.config import ExperimentName
-from oat.experiments.held_out import find_tokenizer, held_out_chunks, held_out_episodes
-from oat.experiments.methods import OAT
+from oat.experiments.paper import numbers as paper
+from oat.experiments.paper.claims import decide_rising
 from oat.experiments.pictures import new_figure, save_figure
 from oat.experiments.reenactment import Execution, Stage, frame_of_motion, ghosted
-from oat.experiments.study import Evaluation, Study
+from oat.experiments.study.held_out import find_tokenizer, held_out_chunks, held_out_episodes
+from oat.experiments.study.methods import OAT
+from oat.experiments.study.study import Evaluation, Study
 from oat.experiments.success import NONE, circumstances, training_steps
-from oat.report.sheet import Sheet
 from oat.sims import load_simulator
 from oat.sims.config import SimulatorName
 from oat.sims.rendering import graphics_library
+from oat.tables.table import Sheet
 from oat.tokenizers import ActionTokenizer
 from oat.tokenizers.evaluation import Chunks, decode_prefixes, distortions, model_errors
 

@@ -16,7 +16,8 @@ from oat.data.episodes import open_dataset
 from oat.evaluation.statistics import Interval, success_rate
 from oat.evaluation.tables import percent
 from oat.experiments.config import ExperimentName
-from oat.experiments.held_out import (
+from oat.experiments.pictures import COLORS, new_figure, save_figure, whiskers
+from oat.experiments.study.held_out import (
     episode_numbers,
     find_policy,
     find_tokenizer,
@@ -24,16 +25,15 @@ from oat.experiments.held_out import (
     held_out_chunks,
     held_out_windows,
 )
-from oat.experiments.methods import FAST, OAT
-from oat.experiments.pictures import COLORS, new_figure, save_figure, whiskers
-from oat.experiments.study import Evaluation, Study
+from oat.experiments.study.methods import FAST, OAT
+from oat.experiments.study.study import Evaluation, Study
 from oat.experiments.substitutions import Damage, damage
 from oat.experiments.success import circumstances, not_run, training_steps
 from oat.policies import AutoregressivePolicy, Noise, TokenDecoding
-from oat.policies.training import observation_of
-from oat.report.sheet import Sheet
+from oat.tables.table import Sheet
 from oat.tokenizers import FASTTokenizer
 from oat.tokenizers.evaluation import Chunks
+from oat.training.policies import observation_of
 
 NAME: ExperimentName = "figure-fast-failure"
 TEMPERATURES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from oat.experiments.claims import Claim
 from oat.experiments.config import ExperimentName, ScaleName
-from oat.experiments.methods import OAT, with_horizons
+from oat.experiments.paper.claims import Claim
 from oat.experiments.pictures import new_figure, save_figure
-from oat.experiments.study import Evaluation, Study
+from oat.experiments.study.methods import OAT, with_horizons
+from oat.experiments.study.study import Evaluation, Study
 from oat.experiments.success import Row, read_rows, success_sheet
-from oat.report.sheet import Sheet
+from oat.tables.table import Sheet
 
 NAME: ExperimentName = "table-horizons"
 _ACTION_HORIZONS: dict[ScaleName, Sequence[int]] = {"smoke": (8,), "cpu": (16, 32, 64), "paper": (8, 16, 32, 64)}

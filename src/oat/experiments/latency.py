@@ -7,16 +7,16 @@ from itertools import accumulate
 import numpy as np
 
 from oat.evaluation.statistics import Interval
-from oat.experiments import paper
-from oat.experiments.claims import decide_rising
 from oat.experiments.config import ExperimentName
-from oat.experiments.methods import OAT
+from oat.experiments.paper import numbers as paper
+from oat.experiments.paper.claims import decide_rising
 from oat.experiments.pictures import color_of, new_figure, save_figure
-from oat.experiments.study import Study
+from oat.experiments.study.methods import OAT
+from oat.experiments.study.study import Study
 from oat.experiments.success import NONE
 from oat.experiments.timings import Timings, read_timings
-from oat.report.sheet import Sheet
 from oat.sims.config import SimulatorName
+from oat.tables.table import Sheet
 
 NAME: ExperimentName = "table-latency"
 _ALIKE = 0.1  # the most by which costs may differ that are called the same

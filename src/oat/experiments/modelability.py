@@ -15,8 +15,9 @@ from oat.evaluation.statistics import Interval, spearman
 from oat.evaluation.tables import compare_policies, percent
 from oat.experiments.code_lengths import CodeLengths, measure_code_lengths
 from oat.experiments.config import ExperimentName
-from oat.experiments.held_out import find_policy, read_measures
-from oat.experiments.methods import (
+from oat.experiments.pictures import color_of, new_figure, save_figure, whiskers
+from oat.experiments.study.held_out import find_policy, read_measures
+from oat.experiments.study.methods import (
     COMPARED,
     FLOW,
     FULL_REGISTERS,
@@ -27,11 +28,10 @@ from oat.experiments.methods import (
     Method,
     with_levels,
 )
-from oat.experiments.pictures import color_of, new_figure, save_figure, whiskers
-from oat.experiments.study import Evaluation, Study
+from oat.experiments.study.study import Evaluation, Study
 from oat.experiments.success import NONE, Row, absences, circumstances, not_run, read_rows
 from oat.policies import AutoregressivePolicy
-from oat.report.sheet import Sheet
+from oat.tables.table import Sheet
 
 NAME: ExperimentName = "figure-modelability"
 _ALSO = (UNORDERED, FULL_REGISTERS, UNORDERED_FULL_REGISTERS, FLOW, *(with_levels(levels) for levels in LEVEL_SETS))

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from oat.evaluation.statistics import Interval, wilson
-from oat.experiments.held_out import generator
+from oat.experiments.study.held_out import generator
 from oat.tokenizers import ActionTokenizer
 from oat.tokenizers.evaluation import Chunks, distortions
 from oat.tokenizers.tokens import Tokens

@@ -8,17 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from oat.errors import InvalidOption
-from oat.experiments import paper
-from oat.experiments.methods import COMPARED, DP, OAT, Method
-from oat.experiments.study import Evaluation, Study
+from oat.experiments.paper import numbers as paper
+from oat.experiments.study.methods import COMPARED, DP, OAT, Method
+from oat.experiments.study.study import Evaluation, Study
 from oat.experiments.success import circumstances, not_run, training_steps
-from oat.report.sheet import Sheet
+from oat.robots.trials.config import Driving, TrialsConfig
+from oat.robots.trials.log import TrialSheet
+from oat.robots.trials.run import make_trials
+from oat.robots.trials.table import paper_column, published, trial_sheets
 from oat.sims.config import SimulatorName
+from oat.tables.table import Sheet
 from oat.training.origin import command_line
-from oat.trials.conduct import make_trials
-from oat.trials.config import Driving, TrialsConfig
-from oat.trials.sheet import TrialSheet
-from oat.trials.table import paper_column, published, trial_sheets
 
 TRIALS_FOLDER = "trials"
 
@@ -78,7 +78,7 @@ def _rehearsal(study: Study) -> TrialsConfig:
         ),
         tasks=study.tasks[:_TASKS],
         trials=min(paper.REAL_TRIALS, study.scale.episodes),
-        robot=f"oat.trials.rehearsal:{study.sim}",
+        robot=f"oat.robots.trials.rehearsal:{study.sim}",
         seed=0,
         driving=_AT_ONCE,
     )

@@ -4,17 +4,17 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from oat.atomic import exclusive
 from oat.experiments.catalogue import EXPERIMENTS
 from oat.experiments.config import ExperimentName, ReproduceConfig
-from oat.experiments.methods import Method
-from oat.experiments.pace import Pace
-from oat.experiments.publish import publish
-from oat.experiments.scales import SCALES
-from oat.experiments.schedule import Submit, open_workers, perform_all
-from oat.experiments.study import Study
-from oat.report.sheet import write_sheets
+from oat.experiments.study.budget import Pace
+from oat.experiments.study.methods import Method
+from oat.experiments.study.publish import publish
+from oat.experiments.study.scales import SCALES
+from oat.experiments.study.scheduler import Submit, open_workers, perform_all
+from oat.experiments.study.study import Study
+from oat.io.atomic import exclusive
 from oat.sims.rendering import INSTALL_COMMAND, graphics_library
+from oat.tables.table import write_sheets
 
 
 def reproduce(config: ReproduceConfig) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from oat.evaluation.statistics import Interval, wilson
-from oat.experiments.held_out import generator
+from oat.experiments.study.held_out import generator
 from oat.tokenizers import ActionTokenizer, FASTTokenizer
 from oat.tokenizers.evaluation import Chunks
 from oat.tokenizers.tokens import Tokens

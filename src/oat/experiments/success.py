@@ -8,10 +8,10 @@ from itertools import compress
 from oat.evaluation.protocol import protocol_name
 from oat.evaluation.records import EpisodeRecord
 from oat.evaluation.tables import POOLED, Summary, compare_policies, percent, summarize
-from oat.experiments.claims import Claim, decide_claim
-from oat.experiments.runs import commit
-from oat.experiments.study import Evaluation, Study
-from oat.report.sheet import Sheet
+from oat.experiments.paper.claims import Claim, decide_claim
+from oat.experiments.study.runs import commit
+from oat.experiments.study.study import Evaluation, Study
+from oat.tables.table import Sheet
 
 NONE = "—"
 _FEW = 30  # episodes per task; below, intervals are too wide for any claim

@@ -8,17 +8,23 @@ from jaxtyping import Float
 from torch import Tensor
 
 from oat.evaluation.tables import percent
-from oat.experiments import paper
 from oat.experiments.config import ExperimentName
-from oat.experiments.held_out import find_policy, find_tokenizer, held_out_batches, held_out_chunks, held_out_windows
-from oat.experiments.methods import BIN, COMPARED, DP, FAST, OAT, QUEST
+from oat.experiments.paper import numbers as paper
 from oat.experiments.pictures import COLORS, color_of, new_figure, save_figure, whiskers
 from oat.experiments.properties import Properties, measure_properties
-from oat.experiments.study import Evaluation, Study
+from oat.experiments.study.held_out import (
+    find_policy,
+    find_tokenizer,
+    held_out_batches,
+    held_out_chunks,
+    held_out_windows,
+)
+from oat.experiments.study.methods import BIN, COMPARED, DP, FAST, OAT, QUEST
+from oat.experiments.study.study import Evaluation, Study
 from oat.experiments.success import NONE, Row, circumstances, not_run, read_rows, success_sheet, training_steps
 from oat.policies import Policy
-from oat.policies.training import open_loop_errors
-from oat.report.sheet import Sheet
+from oat.tables.table import Sheet
+from oat.training.policies import open_loop_errors
 
 NAME: ExperimentName = "figure-teaser"
 _TOKENIZED, _STREAMED = (BIN, FAST, QUEST, OAT), (DP, OAT)

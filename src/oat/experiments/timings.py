@@ -17,25 +17,25 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from oat.atomic import staged_file
 from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import STATE, Episodes, open_dataset
 from oat.data.normalize import Normalizer, action_statistics
-from oat.experiments import paper
-from oat.experiments.methods import COMPARED, OAT, Method
-from oat.experiments.runs import commit
-from oat.experiments.study import Study
+from oat.experiments.paper import numbers as paper
+from oat.experiments.study.methods import COMPARED, OAT, Method
+from oat.experiments.study.runs import commit
+from oat.experiments.study.study import Study
+from oat.export.export import write_graphs
+from oat.export.latency import time_calls
+from oat.export.loading import load_runtime
+from oat.io.atomic import staged_file
 from oat.policies import AutoregressivePolicy, ChunkPredictor, DiffusionPolicy, Policy, TokenDecoding
 from oat.policies.context import ContextConfig
-from oat.policies.training import PRESETS
-from oat.runtime.export import write_graphs
-from oat.runtime.latency import time_calls
-from oat.runtime.loading import load_runtime
 from oat.sims.config import SimulatorName
 from oat.tokenizers import ActionTokenizer
 from oat.tokenizers.evaluation import draw_chunks
-from oat.tokenizers.fitting import fit_analytic, make_tokenizer
 from oat.tokenizers.tokenizer import ActionSpace
+from oat.training.policies import PRESETS
+from oat.training.tokenizers import fit_analytic, make_tokenizer
 
 TIMINGS_FILE = "latency.json"
 _CHUNKS = 2048  # whose tokens FAST's mean is taken over

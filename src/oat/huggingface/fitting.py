@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oat.checkpoint import config_to_json
 from oat.data.normalize import Normalizer
 from oat.data.statistics import RunningStatistics
 from oat.errors import InvalidActions
-from oat.extras import import_extra
+from oat.io.checkpoints import config_to_json
+from oat.io.extras import import_extra
 from oat.tokenizers.evaluation import Chunks, distortions
 from oat.tokenizers.oat import OATConfig, OATTokenizer
 from oat.tokenizers.tokenizer import ActionSpace

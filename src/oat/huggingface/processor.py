@@ -14,15 +14,15 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from oat.checkpoint import CONFIG_FILE, WEIGHTS_FILE
 from oat.errors import InvalidActions, InvalidOption, InvalidTokens, unknown_name
-from oat.extras import import_extra
+from oat.io.checkpoints import CONFIG_FILE, WEIGHTS_FILE
+from oat.io.extras import import_extra
 from oat.nn.fsq import levels_within
-from oat.tokenizers.fitting import PRESETS
 from oat.tokenizers.oat import PROCESSOR_CONFIG, OATConfig, OATTokenizer
 from oat.tokenizers.tokenizer import MaxError
 from oat.tokenizers.tokens import Array
 from oat.training.config import override
+from oat.training.tokenizers import PRESETS
 
 import_extra("transformers", "hf")
 from huggingface_hub import HfApi, hf_hub_download  # noqa: E402

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from oat.errors import InvalidOption, InvalidTokens
-from oat.extras import import_extra
+from oat.io.extras import import_extra
 
 import_extra("transformers", "hf")
 from transformers import LogitsProcessor, PreTrainedModel  # noqa: E402

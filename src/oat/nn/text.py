@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from oat.errors import InvalidOption
-from oat.extras import import_extra
+from oat.io.extras import import_extra
 
 
 def embed_texts(name: str, texts: Sequence[str]) -> Float[Tensor, "texts dim"]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from oat.errors import InvalidOption
-from oat.extras import import_extra
+from oat.io.extras import import_extra
 
 Images = UInt8[Tensor, "batch time height width 3"]
 Pixels = Float[Tensor, "n 3 height width"]

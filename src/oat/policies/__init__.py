@@ -3,16 +3,16 @@
 from pathlib import Path
 from typing import Any
 
-from oat.checkpoint import CONFIG_FILE, config_from_json, find_checkpoint, load_checkpoint
 from oat.errors import CheckpointError
+from oat.io.checkpoints import CONFIG_FILE, config_from_json, find_checkpoint, load_checkpoint
 from oat.policies.autoregressive import TOKENIZER_FOLDER, AutoregressivePolicy
 from oat.policies.context import ContextConfig
 from oat.policies.decoding import Decoding, Denoising, Noise, TokenDecoding
 from oat.policies.diffusion import DiffusionPolicy
 from oat.policies.policy import Policy, PolicyConfig
 from oat.policies.predictor import Chunk, ChunkPredictor
-from oat.tokenizers.fitting import load_tokenizer
 from oat.tokenizers.tokenizer import ActionSpace
+from oat.training.tokenizers import load_tokenizer
 
 __all__ = [
     "POLICIES",

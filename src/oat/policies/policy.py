@@ -12,11 +12,11 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from oat.checkpoint import config_to_json, staged_checkpoint, write_checkpoint
 from oat.data.normalize import Normalizer
 from oat.errors import InvalidOption
 from oat.interfaces import Observation
-from oat.model_card import ModelCard
+from oat.io.checkpoints import config_to_json, staged_checkpoint, write_checkpoint
+from oat.io.model_cards import ModelCard
 from oat.nn.transformer import Backbone, Width
 from oat.nn.vision import HuggingFaceVision
 from oat.policies.context import ContextConfig, ContextEncoder, Values

@@ -5,10 +5,10 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from oat.checkpoint import checkpoint_kind, find_checkpoint
 from oat.errors import CorruptDataset
+from oat.io.checkpoints import checkpoint_kind, find_checkpoint
 from oat.policies import POLICIES
-from oat.report.findings import LOG_FILE, Findings
+from oat.report.loaded import LOG_FILE, Findings
 from oat.tokenizers import TOKENIZERS
 
 STAGES = ("tokenizers", "policies", "runs without a checkpoint yet")

@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from oat.atomic import staged_file
 from oat.data.episodes import Episodes, open_dataset
 from oat.data.summary import DatasetSummary, DimensionSummary, summarize_dataset
 from oat.errors import InvalidOption
-from oat.extras import import_extra
-from oat.report.tables import make_table
+from oat.io.atomic import staged_file
+from oat.io.extras import import_extra
+from oat.tables.terminal import make_table
 
 _PICTURE_SUFFIXES = {".png", ".pdf", ".svg"}
 _FILM_FRAMES = 8

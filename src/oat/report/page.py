@@ -8,12 +8,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from oat.atomic import staged_file
-from oat.extras import import_extra
+from oat.io.atomic import staged_file
+from oat.io.extras import import_extra
 from oat.report.figures import choose_colours
-from oat.report.findings import Findings, find
 from oat.report.headline import sentences, tiles
-from oat.report.material import Material, gather
+from oat.report.loaded import Findings, find
 from oat.report.sections import (
     codebook_sections,
     distortion_sections,
@@ -22,7 +21,8 @@ from oat.report.sections import (
     success_sections,
     training_measures,
 )
-from oat.report.sheet import Sheet
+from oat.report.sources import Material, gather
+from oat.tables.table import Sheet
 
 _NUMBERS = re.compile(r"[\d\s.,…±%+−–—:eE()\[\]-]*")
 

@@ -11,7 +11,7 @@ from jaxtyping import Int64
 from oat.data.chunks import Windows
 from oat.data.episodes import Episodes
 from oat.errors import InvalidOption
-from oat.report.findings import method_of
+from oat.report.loaded import method_of
 from oat.tokenizers.evaluation import (
     Evaluation,
     chunks_at,
@@ -22,8 +22,8 @@ from oat.tokenizers.evaluation import (
     model_errors,
     typical_chunks,
 )
-from oat.tokenizers.fitting import load_tokenizer, split_windows
 from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer
+from oat.training.tokenizers import load_tokenizer, split_windows
 
 _CHUNKS = 2048
 _EXAMPLES = 6

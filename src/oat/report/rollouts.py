@@ -13,7 +13,7 @@ from oat.evaluation.evaluate import VIDEOS_FOLDER
 from oat.evaluation.protocol import protocol_name
 from oat.evaluation.records import EpisodeKey, EpisodeRecord, read_records
 from oat.evaluation.tables import POOLED, Summary, by_policy, summarize
-from oat.report.findings import Findings, method_of
+from oat.report.loaded import Findings, method_of
 
 _VIDEOS = 8
 _VIDEO_BYTES = 5_000_000

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from oat.checkpoint import CONFIG_FILE, find_checkpoint
 from oat.data.provenance import read_demonstrator
 from oat.evaluation.tables import summary_sheet
+from oat.io.checkpoints import CONFIG_FILE, find_checkpoint
 from oat.report.curves import STAGES, Curve
 from oat.report.figures import (
     Figure,
@@ -18,10 +18,10 @@ from oat.report.figures import (
     plot_text,
     success_figures,
 )
-from oat.report.findings import Findings, method_of
+from oat.report.loaded import Findings, method_of
 from oat.report.reconstructions import Data, Reconstruction, group_by_chunks
 from oat.report.rollouts import ClosedLoop
-from oat.report.sheet import Sheet
+from oat.tables.table import Sheet
 
 _SHOWN_PREFIXES = (1, 2, 4, 8)
 

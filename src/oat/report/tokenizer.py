@@ -10,14 +10,14 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from oat.atomic import staged_file
 from oat.data.episodes import open_dataset
 from oat.errors import InvalidOption
-from oat.extras import import_extra
-from oat.report.tables import make_table
+from oat.io.atomic import staged_file
+from oat.io.extras import import_extra
+from oat.tables.terminal import make_table
 from oat.tokenizers import TOKENIZERS, ActionTokenizer
 from oat.tokenizers.evaluation import Chunks, Evaluation, draw_chunks, evaluate, typical_chunks
-from oat.tokenizers.fitting import fit_analytic, load_tokenizer, split_windows
+from oat.training.tokenizers import fit_analytic, load_tokenizer, split_windows
 
 _CHUNKS = 2048
 _RIVALS = ("bin", "fast")

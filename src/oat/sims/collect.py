@@ -21,14 +21,14 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from oat.atomic import exclusive, staged_file
 from oat.data.lerobot_writer import LeRobotWriter
 from oat.data.provenance import read_provenance
 from oat.data.shuffle import derive_key
 from oat.errors import DatasetExists, SimulatorError, unknown_name
 from oat.interfaces import Demonstration, Expert, ExpertConfig, Simulator
-from oat.processes import worker_pool
-from oat.progress import progress_bar
+from oat.io.atomic import exclusive, staged_file
+from oat.io.processes import worker_pool
+from oat.io.progress import progress_bar
 from oat.sims import load_simulator
 from oat.sims.config import CollectConfig
 

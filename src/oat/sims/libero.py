@@ -25,8 +25,8 @@ from jaxtyping import Float64
 
 from oat.data.episodes import IMAGES, STATE
 from oat.errors import MissingExtra, SimulatorError, unknown_name
-from oat.extras import import_extra
 from oat.interfaces import Expert, ExpertConfig, Split
+from oat.io.extras import import_extra
 from oat.sims.robosuite import BUILD_OPTIONS, RobosuiteEnv, import_robosuite
 
 SUITE = "libero_10"

@@ -14,8 +14,8 @@ from jaxtyping import Float, Float32, UInt8
 
 from oat.data.episodes import IMAGES, STATE
 from oat.errors import unknown_name
-from oat.extras import import_extra
 from oat.interfaces import Demonstration, ExpertConfig, Outcome, Split
+from oat.io.extras import import_extra
 from oat.sims.rendering import CameraRenderer, prepare_graphics, project
 
 _SUFFIX = "-v3"

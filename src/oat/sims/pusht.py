@@ -13,8 +13,8 @@ from jaxtyping import Float, Float32, UInt8
 
 from oat.data.episodes import IMAGES, STATE
 from oat.errors import SimulatorError, unknown_name
-from oat.extras import import_extra
 from oat.interfaces import Expert, ExpertConfig, Outcome, Split
+from oat.io.extras import import_extra
 
 CAMERA, FPS = "img", 10.0
 DEMONSTRATIONS = "https://diffusion-policy.cs.columbia.edu/data/training/pusht.zip"

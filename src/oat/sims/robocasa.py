@@ -17,8 +17,8 @@ import numpy as np
 from jaxtyping import Float, Float32, Float64
 
 from oat.errors import MissingExtra, SimulatorError, unknown_name
-from oat.extras import import_extra
 from oat.interfaces import Expert, ExpertConfig, Split
+from oat.io.extras import import_extra
 from oat.sims.robosuite import BUILD_OPTIONS, RobosuiteEnv, import_robosuite
 
 ROBOT = "PandaOmron"

@@ -22,8 +22,8 @@ from jaxtyping import Float, Float32, Float64, UInt8
 
 from oat.data.episodes import IMAGES, STATE
 from oat.errors import InvalidActions, SimulatorError
-from oat.extras import import_extra
 from oat.interfaces import Outcome
+from oat.io.extras import import_extra
 from oat.sims.rendering import CameraRenderer, prepare_graphics, project
 
 BUILD_OPTIONS: Mapping[str, Any] = {

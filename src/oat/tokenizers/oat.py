@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from oat.checkpoint import staged_checkpoint
 from oat.huggingface.standalone import processor_source
+from oat.io.checkpoints import staged_checkpoint
 from oat.nn.transformer import EncoderBlock, make_norm, sinusoidal_positions
 from oat.tokenizers.autoencoder import AutoencoderConfig, AutoencoderTokenizer
 from oat.tokenizers.tokenizer import ActionSpace

@@ -15,7 +15,10 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from oat.checkpoint import (
+from oat.data.normalize import Normalizer
+from oat.data.transforms import ActionTransform, Identity
+from oat.errors import CheckpointError, InvalidActions, InvalidObservation, InvalidOption, InvalidTokens
+from oat.io.checkpoints import (
     config_from_json,
     config_to_json,
     find_checkpoint,
@@ -23,10 +26,7 @@ from oat.checkpoint import (
     staged_checkpoint,
     write_checkpoint,
 )
-from oat.data.normalize import Normalizer
-from oat.data.transforms import ActionTransform, Identity
-from oat.errors import CheckpointError, InvalidActions, InvalidObservation, InvalidOption, InvalidTokens
-from oat.model_card import ModelCard
+from oat.io.model_cards import ModelCard
 from oat.tokenizers.tokens import Array, TokenLike, Tokens, as_tokens
 
 _LOAD = """import oat

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from oat.atomic import explain_write_errors
-from oat.extras import import_extra
+from oat.io.atomic import explain_write_errors
+from oat.io.extras import import_extra
 
 
 class MetricLog:

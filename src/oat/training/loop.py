@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from oat.atomic import exclusive, staged_directory
-from oat.checkpoint import BEST, config_to_json
 from oat.data.chunks import Batch, Source, window_stream
 from oat.data.shuffle import derive_key
 from oat.errors import CheckpointError, DatasetExists, OatError
-from oat.progress import progress_bar
+from oat.io.atomic import exclusive, staged_directory
+from oat.io.checkpoints import BEST, config_to_json
+from oat.io.progress import progress_bar
 from oat.training.config import TrainConfig
 from oat.training.logs import MetricLog
 from oat.training.optimizers import make_optimizers

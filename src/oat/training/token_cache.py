@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from jaxtyping import Int32, Int64
 
-from oat.atomic import staged_file
-from oat.checkpoint import config_to_json
 from oat.data.chunks import Batch, WindowConfig, Windows
 from oat.data.columns import cache_directory
 from oat.data.transforms import transform_inputs
-from oat.progress import progress_bar
+from oat.io.atomic import staged_file
+from oat.io.checkpoints import config_to_json
+from oat.io.progress import progress_bar
 from oat.tokenizers.tokenizer import ActionTokenizer
 from oat.tokenizers.tokens import Tokens
 

@@ -1,0 +1,57 @@
+"""A video of an episode as an onlooker sees it, with the path that the policy predicts drawn into it."""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float, UInt8
+
+from oat.data.video import VideoEncoder
+from oat.interfaces import Filmable
+from oat.io.extras import import_extra
+
+_SIZE = 320
+_FPS = 25.0  # about; simulators that step faster are shown at every so many steps, so that time passes as it should
+_EXECUTED, _LEFT = (255, 220, 0), (150, 220, 255)  # of the predicted path: what will be executed, and the rest
+_LINE = 3
+
+
+class Film:
+    """Frames of one episode."""
+
+    def __init__(self, environment: Filmable) -> None:
+        self._environment = environment
+        self._every = max(1, round(environment.fps / _FPS))
+        self._frames: list[UInt8[np.ndarray, "size size 3"]] = []
+        self._path: Float[np.ndarray, "points 2"] = np.zeros((0, 2))
+        self._executed = self._steps = 0
+        self._draw = import_extra("PIL.ImageDraw", "formats").Draw
+        self._to_image = import_extra("PIL.Image", "formats").fromarray
+
+    def predict(self, actions: np.ndarray | None, executed: int) -> None:
+        """The chunk that is drawn from now on, and how many of its actions are executed."""
+        self._path = np.zeros((0, 2)) if actions is None else self._environment.foresee(actions)
+        self._executed = executed
+
+    def expose(self, last: bool = False) -> None:
+        """Take a picture, if it is time for one or the last one."""
+        if last or self._steps % self._every == 0:
+            self._frames.append(self._with_path(self._environment.render(_SIZE)))
+        self._steps += 1
+
+    def _with_path(self, frame: UInt8[np.ndarray, "size size 3"]) -> UInt8[np.ndarray, "size size 3"]:
+        image = self._to_image(np.ascontiguousarray(frame))
+        corners = [tuple(point) for point in (_SIZE * self._path).tolist()]
+        for colour, part in ((_LEFT, corners[self._executed :]), (_EXECUTED, corners[: self._executed + 1])):
+            if len(part) > 1:
+                self._draw(image).line(part, fill=colour, width=_LINE, joint="curve")
+        return np.asarray(image)
+
+    def develop(self) -> bytes:
+        """The whole video, as the contents of an mp4 file."""
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "film.mp4"
+            encoder = VideoEncoder(file, self._environment.fps / self._every, _SIZE, _SIZE)
+            encoder.add(np.stack(self._frames))
+            encoder.close()
+            return file.read_bytes()

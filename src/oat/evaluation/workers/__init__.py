@@ -1,0 +1,1 @@
+"""Processes that step environments: on this machine or on a Ray cluster."""

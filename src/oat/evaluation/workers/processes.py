@@ -1,0 +1,69 @@
+"""Simulators in processes of this machine."""
+
+import contextlib
+import multiprocessing
+import multiprocessing.connection
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+from oat.evaluation.protocol import Protocol
+from oat.evaluation.workers.pool import ProcessDied
+from oat.evaluation.workers.worker import Answer, MakeEnvironment, Message, Station, make_environment
+from oat.io.processes import single_threaded
+
+_PATIENCE = 1.0  # seconds between the end of a process's pipe and its own
+
+
+class PipeLink:
+    """A process, and the pipe to it."""
+
+    def __init__(self, protocol: Protocol, make: MakeEnvironment) -> None:
+        context = multiprocessing.get_context("spawn")  # a fork would carry over graphics contexts and threads
+        self.connection, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, protocol, make), daemon=True)
+        with single_threaded():
+            self._process.start()
+        theirs.close()
+
+    def post(self, seat: int, message: Message) -> None:
+        with contextlib.suppress(OSError):  # dead: there will be no answer, which `fetch` tells
+            self.connection.send((seat, message))
+
+    def fetch(self) -> tuple[int, Answer] | None:
+        try:
+            found: tuple[int, Answer] | None = self.connection.recv() if self.connection.poll() else None
+        except (EOFError, OSError) as error:
+            self._process.join(_PATIENCE)
+            raise ProcessDied(f"the simulator's process died (exit code {self._process.exitcode})") from error
+        return found
+
+    def close(self) -> None:
+        self.connection.close()
+        self._process.kill()  # it has nothing to lose
+        self._process.join()
+
+
+@dataclass(frozen=True)
+class LocalProcesses:
+    """The transport."""
+
+    protocol: Protocol
+    make: MakeEnvironment = make_environment
+
+    def open(self) -> PipeLink:
+        return PipeLink(self.protocol, self.make)
+
+    def wait(self, links: Sequence[PipeLink]) -> None:
+        multiprocessing.connection.wait([link.connection for link in links])
+
+
+def _serve(connection: Connection, protocol: Protocol, make: MakeEnvironment) -> None:
+    """A process's life; it ends when nobody is at the other end of the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    station = Station(protocol, make)
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            seat, message = connection.recv()
+            connection.send((seat, station.answer(seat, message)))

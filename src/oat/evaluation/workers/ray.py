@@ -1,0 +1,100 @@
+"""Simulators on a Ray cluster: every process is an actor, and its answers are futures."""
+
+import os
+import socket
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from oat.errors import InvalidOption, SimulatorError
+from oat.evaluation.protocol import Protocol
+from oat.evaluation.workers.pool import ProcessDied
+from oat.evaluation.workers.worker import Answer, MakeEnvironment, Message, Station, make_environment
+from oat.io.extras import import_extra
+
+_PATIENCE = 5.0  # seconds for a cluster to open its door
+
+
+class ActorLink:
+    """An actor, and the answers that it owes."""
+
+    def __init__(self, ray: Any, actor: Any) -> None:
+        self._ray, self._actor = ray, actor
+        self.owed: deque[tuple[int, Any]] = deque()
+
+    def post(self, seat: int, message: Message) -> None:
+        self.owed.append((seat, self._actor.answer.remote(seat, message)))
+
+    def fetch(self) -> tuple[int, Answer] | None:
+        seat, future = self.owed[0]
+        if not self._ray.wait([future], timeout=0)[0]:
+            return None
+        self.owed.popleft()
+        try:
+            return seat, self._ray.get(future)
+        except self._ray.exceptions.RayActorError as error:
+            raise ProcessDied(f"the simulator's actor died ({error})") from error
+
+    def close(self) -> None:
+        self._ray.kill(self._actor)
+
+
+@dataclass(frozen=True)
+class RayActors:
+    """The transport."""
+
+    ray: Any
+    protocol: Protocol
+    make: MakeEnvironment = make_environment
+
+    def open(self) -> ActorLink:
+        return ActorLink(self.ray, self.ray.remote(num_cpus=1)(Station).remote(self.protocol, self.make))
+
+    def wait(self, links: Sequence[ActorLink]) -> None:
+        self.ray.wait([link.owed[0][1] for link in links])
+
+
+@contextmanager
+def connect(address: str | None) -> Iterator[Any]:
+    """Ray, connected to the cluster at the address, or to one that is started for as long as it is needed."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anyone unasked
+    ray = import_extra("ray", "ray")
+    try:
+        _check_reachable(address or "")
+        ray.init(address=address, log_to_driver=False, logging_level="warning")
+    except (OSError, ValueError) as error:
+        raise InvalidOption(f"no Ray cluster answers at {address} ({error}); `ray start --head` starts one") from error
+    try:
+        _check_version(ray)
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def count_processes(ray: Any, asked: int | None) -> int:
+    """One for each core of the cluster, if not fewer."""
+    cores = int(ray.cluster_resources().get("CPU", 0))
+    if asked is not None and asked > cores:
+        raise InvalidOption(f"the Ray cluster has {cores} cores, too few for {asked} workers")
+    return asked or cores
+
+
+def _check_reachable(address: str) -> None:
+    """Ray would knock at a wrong address for many minutes; addresses without a port are its own names."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host:
+        socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
+
+
+def _check_version(ray: Any) -> None:
+    """Records say which oat made them, so the cluster must have this one."""
+    here = version("oat")
+    try:
+        there = ray.get(ray.remote(version).remote("oat"))
+    except ray.exceptions.RayError as error:
+        raise SimulatorError(f"the Ray cluster does not have oat {here} ({type(error).__name__}: {error})") from error
+    if there != here:
+        raise SimulatorError(f"the Ray cluster has oat {there}, here is {here}: install the same version")

@@ -1,0 +1,162 @@
+"""What runs where the simulators are: hosts own an environment each and execute whole segments of actions.
+
+Messages are few: a host is told a chunk of actions, and tells what it saw when they are executed.
+"""
+
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from oat.errors import InvalidOption, OatError, SimulatorError
+from oat.evaluation.protocol import Protocol
+from oat.evaluation.videos import Film
+from oat.interfaces import Environment, Filmable
+
+MakeEnvironment = Callable[[Protocol, str], Environment]
+
+
+def make_environment(protocol: Protocol, task: str) -> Environment:
+    from oat.sims import load_simulator
+
+    return load_simulator(protocol.simulator).make(task, protocol.cameras, protocol.image_size)
+
+
+@dataclass(frozen=True)
+class Reset:
+    """Begin an episode."""
+
+    task: str
+    condition: int
+    film: bool = False
+
+
+@dataclass(frozen=True)
+class Act:
+    """Execute the first actions of a chunk, or hold still for as many steps if there is none."""
+
+    chunk: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Where an episode is after a message."""
+
+    history: Mapping[str, np.ndarray]
+    """The last H_o frames of every key; at the start the first one repeated."""
+    executed: np.ndarray
+    """The actions that were executed."""
+    success: bool
+    score: float
+    best_score: float
+    ended: bool
+    """By success or by the protocol's time limit."""
+    seconds: float
+    """What executing the actions took."""
+    video: bytes | None = None
+    """Of the whole episode, when it has ended and was filmed."""
+
+
+@dataclass(frozen=True)
+class Crash:
+    """The simulator failed, and is built anew for the next episode."""
+
+    reason: str
+
+
+Message = Reset | Act
+Answer = Segment | Crash | OatError
+"""An OatError is a mistake that another attempt would meet again."""
+
+
+class Host:
+    """An environment and its episode."""
+
+    def __init__(self, protocol: Protocol, make: MakeEnvironment) -> None:
+        self.protocol, self.make = protocol, make
+        self.environments: dict[str, Environment] = {}
+        """The current task's; a large simulator's tasks do not fit into memory together."""
+        self.frames: deque[Mapping[str, np.ndarray]] = deque(maxlen=protocol.obs_horizon)
+        self.film: Film | None = None
+
+    def answer(self, message: Message) -> Answer:
+        """Do what the message says, whatever happens."""
+        try:
+            return self._reset(message) if isinstance(message, Reset) else self._act(message)
+        except OatError as error:
+            return error
+        except Exception:
+            self.environments.clear()
+            return Crash(traceback.format_exc())
+
+    def _reset(self, message: Reset) -> Segment:
+        self.film = None
+        if message.task not in self.environments:
+            self.environments.clear()
+            self.environments[message.task] = self._build(message.task)
+        environment = self._environment
+        self.steps, self.score, self.best_score = 0, 0.0, 0.0
+        first = environment.reset(message.condition)
+        self.frames.extend([first] * self.protocol.obs_horizon)
+        if message.film:
+            if not isinstance(environment, Filmable):
+                raise InvalidOption(f"{self.protocol.simulator} cannot be filmed: leave out --videos")
+            self.film = Film(environment)
+        return self._segment([], False, seconds=0.0)
+
+    def _build(self, task: str) -> Environment:
+        try:
+            return self.make(self.protocol, task)
+        except OatError:
+            raise
+        except Exception as error:
+            raise SimulatorError(f"cannot build {task!r} ({type(error).__name__}: {error})") from error
+
+    @property
+    def _environment(self) -> Environment:
+        (environment,) = self.environments.values()
+        return environment
+
+    def _act(self, message: Act) -> Segment:
+        environment, executed, success = self._environment, list[np.ndarray](), False
+        limit, begin = min(self.protocol.execute, self.protocol.max_steps - self.steps), time.perf_counter()
+        if self.film is not None:
+            self.film.predict(message.chunk, limit)
+        while len(executed) < limit and not success:
+            if self.film is not None:
+                self.film.expose()
+            action = environment.hold() if message.chunk is None else message.chunk[len(executed)]
+            seen = len(executed) >= limit - self.protocol.obs_horizon  # the policy will look at these frames
+            outcome = environment.step(action, observe=seen)
+            executed.append(action)
+            if seen:
+                self.frames.append(outcome.observation)
+            success, self.score = outcome.success, outcome.score
+            self.best_score = max(self.best_score, self.score)
+        self.steps += len(executed)
+        return self._segment(executed, success, time.perf_counter() - begin)
+
+    def _segment(self, executed: list[np.ndarray], success: bool, seconds: float) -> Segment:
+        history = {key: np.stack([frame[key] for frame in self.frames]) for key in self.frames[0]}
+        ended, video = success or self.steps >= self.protocol.max_steps, None
+        if ended and self.film is not None:
+            self.film.expose(last=True)
+            video = self.film.develop()
+        taken = np.array(executed, np.float32)
+        return Segment(history, taken, success, self.score, self.best_score, ended, seconds, video)
+
+
+class Station:
+    """The hosts of one process, by the seats that they sit at; it serves one at a time."""
+
+    def __init__(self, protocol: Protocol, make: MakeEnvironment) -> None:
+        self._protocol, self._make = protocol, make
+        self._hosts: dict[int, Host] = {}
+
+    def answer(self, seat: int, message: Message) -> Answer:
+        if seat not in self._hosts:
+            self._hosts[seat] = Host(self._protocol, self._make)
+        return self._hosts[seat].answer(message)

@@ -1,0 +1,1 @@
+"""A study: its runs, their budget and their order."""

@@ -1,0 +1,93 @@
+"""The same minutes for every method: how many steps each can take is measured once, before anything is trained.
+
+The steps are then fixed and kept, so that a training that is interrupted goes on exactly as planned.
+"""
+
+import json
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oat.experiments.study.methods import Method
+from oat.experiments.study.runs import Run, perform
+from oat.io.atomic import staged_file
+from oat.training.config import FitConfig, TrainPolicyConfig
+
+if TYPE_CHECKING:
+    from oat.experiments.study.study import Study
+
+PACE_FILE = "pace.json"
+_TIMED_STEPS = 40
+_ROUND_TO = 50
+
+
+@dataclass
+class Pace:
+    """Seconds per optimiser step on one thread, by directory and method."""
+
+    study: "Study"
+
+    @property
+    def _file(self) -> Path:
+        return self.study.folder / PACE_FILE
+
+    @property
+    def _seconds(self) -> dict[str, float]:
+        if not self._file.exists():
+            return {}
+        measured: dict[str, float] = json.loads(self._file.read_text("utf-8"))
+        return measured
+
+    def tokenizer_steps(self, method: Method) -> int | None:
+        scale = self.study.scale
+        return self._steps(_key("tokenizers", method), scale.minutes and scale.tokenizer_minutes)
+
+    def policy_steps(self, method: Method) -> int | None:
+        return self._steps(_key("policies", method), self.study.scale.policy_minutes(method))
+
+    def _steps(self, name: str, minutes: float | None) -> int | None:
+        seconds = self._seconds.get(name)
+        if minutes is None or seconds is None:
+            return self.study.scale.steps
+        return max(_ROUND_TO, round(60 * minutes / seconds / _ROUND_TO) * _ROUND_TO)
+
+    def lacks(self, method: Method) -> bool:
+        return self.study.scale.minutes is not None and _key("policies", method) not in self._seconds
+
+    def measure(self, methods: Iterable[Method]) -> None:
+        """Train each for a moment, one after the other, and throw the results away."""
+        for method in methods:
+            if not self.lacks(method):
+                continue
+            with tempfile.TemporaryDirectory() as scratch:
+                trial = replace(self.study, folder=Path(scratch), given_data=self.study.data.resolve())
+                measured = {}
+                if method.tokenizer is not None:
+                    seconds = _time(trial.tokenizer(method, 0, _TIMED_STEPS))
+                    measured = {_key("tokenizers", method): seconds} if method.learned_tokenizer else {}
+                measured[_key("policies", method)] = _time(trial.policy(method, 0, _TIMED_STEPS))
+            with staged_file(self._file) as staging:
+                staging.write_text(json.dumps({**self._seconds, **measured}, indent=1))
+
+
+def _key(kind: str, method: Method) -> str:
+    return f"{kind}/{method.paced_like or method.slug}"
+
+
+def _time(run: Run) -> float:
+    """Seconds per step, from the training's own log, after a warm-up; nothing where there is no training.
+
+    They are the processor's, so that other load on the machine counts less.
+    """
+    config = run.config
+    assert isinstance(config, FitConfig | TrainPolicyConfig)
+    perform(replace(config, recipe=replace(config.recipe, validate_every=config.recipe.steps)))
+    log = config.out / "metrics.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    timed = [(line["step"], line["processor_seconds"]) for line in lines if "processor_seconds" in line]
+    if not timed:
+        return 0.0
+    (first, begin), (last, end) = timed[0], timed[-1]
+    return float((end - begin) / (last - first))

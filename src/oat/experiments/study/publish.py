@@ -1,0 +1,31 @@
+"""What of a study is worth committing: small enough for git, enough to print every table anew."""
+
+import gzip
+import shutil
+from pathlib import Path
+
+from oat.evaluation.records import COMPRESSED_RECORDS_FILE, RECORDS_FILE
+from oat.experiments.real import TRIALS_FOLDER
+from oat.experiments.study.budget import PACE_FILE
+from oat.experiments.study.runs import DONE_FOLDER, marker
+from oat.experiments.timings import TIMINGS_FILE
+from oat.io.atomic import staged_file
+
+_COPIED = (f"{DONE_FOLDER}/*.json", PACE_FILE, TIMINGS_FILE, "tables/*", "figures/*", f"{TRIALS_FOLDER}/*.jsonl")
+
+
+def publish(study: Path, target: Path) -> None:
+    """Finished evaluations' records, compressed, trials, commands, times, tables and figures.
+
+    `--out` can be the target, with --only-tables.
+    """
+    for pattern in _COPIED:
+        for file in sorted(study.glob(pattern)):
+            with staged_file(target / file.relative_to(study)) as staging:
+                shutil.copyfile(file, staging)
+    for file in sorted(study.glob(f"records/*/{RECORDS_FILE}")):
+        run = file.parent.relative_to(study)
+        if not marker(study, str(run)).exists():
+            continue
+        with staged_file(target / run / COMPRESSED_RECORDS_FILE) as staging:
+            staging.write_bytes(gzip.compress(file.read_bytes(), mtime=0))

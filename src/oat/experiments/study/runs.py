@@ -1,0 +1,152 @@
+"""An experiment's runs: each a verb of the command line with its configuration, skipped once it is done."""
+
+import hashlib
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import oat
+from oat.errors import InvalidOption
+from oat.evaluation.config import EvalConfig
+from oat.io.atomic import explain_write_errors, staged_file
+from oat.sims.config import CollectConfig
+from oat.training.config import FitConfig, TrainPolicyConfig
+from oat.training.origin import command_line
+
+Config = CollectConfig | FitConfig | TrainPolicyConfig | EvalConfig
+
+DONE_FOLDER = "done"
+
+_VERBS: dict[type, tuple[str, str, str]] = {
+    CollectConfig: ("collect", "oat.sims.collect", "collect_demonstrations"),
+    FitConfig: ("fit", "oat.training.tokenizers", "fit_tokenizer"),
+    TrainPolicyConfig: ("train", "oat.training.policies", "train_policy"),
+    EvalConfig: ("eval", "oat.evaluation.evaluate", "evaluate_policy"),
+}
+
+
+def marker(folder: Path, name: str) -> Path:
+    """The file that says that a run of the study in this folder is done."""
+    return folder / DONE_FOLDER / f"{name.replace('/', '-')}.json"
+
+
+def read_result(folder: Path, name: str) -> dict[str, Any]:
+    """What was noted when a run was done; empty before."""
+    file = marker(folder, name)
+    noted: dict[str, Any] = json.loads(file.read_text("utf-8")) if file.exists() else {}
+    return noted
+
+
+def commit() -> str:
+    """Of the code that runs, where it is a checkout and there is git to ask."""
+    ask = ["git", "describe", "--always", "--dirty"]
+    try:
+        asked = subprocess.run(ask, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    except OSError:
+        return "unknown"
+    return asked.stdout.strip() or "unknown"
+
+
+def perform(config: Config) -> None:
+    """What the verb does."""
+    _, module, function = _VERBS[type(config)]
+    action: Callable[[Any], None] = getattr(import_module(module), function)
+    action(config)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A step on the way to a table."""
+
+    folder: Path
+    """The study's, which the run's own is below."""
+    name: str
+    """Its directory in there, such as policies/oat-seed0."""
+    config: Config
+    needs: tuple[str, ...] = ()
+    """The runs whose results it reads."""
+
+    @property
+    def command(self) -> str:
+        """What gives the same on the command line, in the study's directory: it stays true wherever that is moved.
+
+        Of demonstrations that lie elsewhere only the name is told, not where.
+        """
+        written = command_line(_VERBS[type(self.config)][0], self.config).replace(f"{self.folder}/", "")
+        data = getattr(self.config, "data", None)
+        return written if data is None else written.replace(f"{data.parent}/", "")
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "logs" / f"{self.name.replace('/', '-')}.log"
+
+    @property
+    def _marker(self) -> Path:
+        return marker(self.folder, self.name)
+
+    @property
+    def _result(self) -> dict[str, Any]:
+        return read_result(self.folder, self.name)
+
+    @property
+    def done(self) -> bool:
+        """Whether its result is there; one made by another command, or from what was since replaced, is refused."""
+        if not self._result:
+            return False
+        made_by = self._result["command"]
+        if made_by != self.command:
+            raise InvalidOption(
+                f"{self.folder} holds {self.name} made by `{made_by}`, which is not `{self.command}`; "
+                "another --out keeps it"
+            )
+        replaced = [need for need, was in self._result.get("from", {}).items() if was != self._fingerprint(need)]
+        if replaced:
+            raise InvalidOption(
+                f"{self.folder} holds {self.name} made from {' and '.join(replaced)}, since replaced or removed; "
+                f"remove {self.config.out} and {self._marker} to make it anew"
+            )
+        return True
+
+    @property
+    def steps(self) -> int | None:
+        """How many it was trained for, if it is done and was a training."""
+        steps: int | None = self._result.get("steps")
+        return steps
+
+    def _fingerprint(self, need: str) -> str:
+        """Of the one time that a needed run was done: its marker says how long that took."""
+        file = marker(self.folder, need)
+        return hashlib.sha256(file.read_bytes()).hexdigest()[:12] if file.exists() else "not done"
+
+    def perform(self) -> None:
+        """Do it, or what is left of it, and mark it as done."""
+        begin = time.perf_counter()
+        if not (isinstance(self.config, CollectConfig) and self.config.out.exists()):
+            perform(self.config)
+        described = {
+            "command": self.command,
+            **({"steps": steps} if (steps := last_step(self.config.out)) else {}),
+            "seconds": round(time.perf_counter() - begin, 1),  # of the last part, where it was interrupted
+            "oat": oat.__version__,
+            "commit": commit(),
+            **({"from": {need: self._fingerprint(need) for need in self.needs}} if self.needs else {}),
+        }
+        with explain_write_errors(self._marker), staged_file(self._marker) as staging:
+            staging.write_text(json.dumps(described, indent=1, ensure_ascii=False), "utf-8")
+
+
+def last_step(run: Path) -> int | None:
+    """How far a training is, from its log."""
+    metrics = run / "metrics.jsonl"
+    if not metrics.exists():
+        return None
+    begin = max(0, metrics.stat().st_size - 4096)
+    with metrics.open("rb") as file:
+        file.seek(begin)
+        whole = [line for line in file.read().splitlines(keepends=True)[begin > 0 :] if line.endswith(b"\n")]
+    return int(json.loads(whole[-1])["step"]) if whole else None

@@ -1,0 +1,93 @@
+"""How large an experiment is: to see that it runs, for an afternoon on a laptop, or as in the paper."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from oat.experiments.config import ScaleName
+from oat.experiments.study.methods import Method
+from oat.sims.config import SimulatorName
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Sizes; a training is limited either by minutes, which are equal for all methods, or by steps."""
+
+    name: ScaleName
+    preset: Literal["tiny", "cpu", "paper"]
+    demonstrations: int
+    """Per task, where a scripted expert demonstrates."""
+    episodes: int
+    """Per task, training seed and number of tokens."""
+    seeds: int
+    seeds_of_slow: int
+    seeds_of_ablations: int
+    """Of variants that only tables of ablations need."""
+    chunks: int
+    """Held-out chunks that figures look at."""
+    timings: int
+    """Of every method, where milliseconds are measured."""
+    videos: int = 1
+    """Episodes that are filmed, of every task and number of tokens, with the first training seed."""
+    tasks: int | None = None
+    """Only the first tasks of the benchmark."""
+    minutes: float | None = None
+    """Of training on one thread, tokenizer and policy together; None leaves the preset's steps, or the scale's."""
+    tokenizer_minutes: float = 0.0
+    """How much of that a learned tokenizer takes."""
+    steps: int | None = None
+    demonstrations_in: Mapping[SimulatorName, int] = field(default_factory=dict)
+    """Benchmarks with another number of demonstrations."""
+
+    def policy_minutes(self, method: Method) -> float | None:
+        """What its tokenizer leaves to a policy."""
+        return self.minutes and self.minutes - self.tokenizer_minutes * method.learned_tokenizer
+
+    def demonstrations_for(self, sim: SimulatorName) -> int:
+        return self.demonstrations_in.get(sim, self.demonstrations)
+
+    def seeds_for(self, method: Method) -> int:
+        return self.seeds_of_slow if method.slow else self.seeds
+
+
+SCALES: dict[ScaleName, Scale] = {
+    "smoke": Scale(
+        "smoke",
+        "tiny",
+        demonstrations=3,
+        episodes=2,
+        seeds=1,
+        seeds_of_slow=1,
+        seeds_of_ablations=1,
+        chunks=32,
+        timings=10,
+        videos=0,
+        tasks=1,
+        steps=20,
+    ),
+    "cpu": Scale(
+        "cpu",
+        "cpu",
+        demonstrations=50,
+        episodes=50,
+        seeds=3,
+        seeds_of_slow=1,
+        seeds_of_ablations=1,
+        chunks=256,
+        timings=50,
+        minutes=12,
+        tokenizer_minutes=8,
+    ),
+    "paper": Scale(
+        "paper",
+        "paper",
+        demonstrations=50,
+        episodes=50,
+        seeds=5,
+        seeds_of_slow=5,
+        seeds_of_ablations=5,
+        chunks=1024,
+        timings=100,
+        demonstrations_in={"robomimic": 200, "robocasa": 200},
+    ),
+}

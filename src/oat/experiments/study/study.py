@@ -1,0 +1,186 @@
+"""One scale on one benchmark: where its runs are kept, and which runs a table needs."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from oat.errors import InvalidOption
+from oat.evaluation.config import EvalConfig
+from oat.evaluation.plan import decoding_name
+from oat.evaluation.records import COMPRESSED_RECORDS_FILE, RECORDS_FILE, EpisodeRecord, read_records
+from oat.experiments.study.budget import Pace
+from oat.experiments.study.methods import Method
+from oat.experiments.study.runs import DONE_FOLDER, Run, marker, read_result
+from oat.experiments.study.scales import Scale
+from oat.policies import TokenDecoding
+from oat.sims import load_simulator
+from oat.sims.config import CollectConfig, SimulatorName
+from oat.training.config import FitConfig, RecipeOptions, TrainPolicyConfig
+
+TASKS: dict[SimulatorName, tuple[str, ...]] = {
+    "metaworld": ("box-close", "coffee-pull", "disassemble", "stick-pull"),
+    "robomimic": ("lift", "can", "square"),
+    "pusht": ("pusht",),
+}
+"""The paper's tasks that a scripted expert can demonstrate, and PushT's only one."""
+
+DEMONSTRATIONS = "demos"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A method trained with one seed, acting in the benchmark."""
+
+    method: Method
+    seed: int = 0
+    execute: int | None = None
+    """Actions of each chunk that are executed, if not the protocol's."""
+    until: Literal["tokenizer", "policy", "records"] = "records"
+    """How far it must go: some figures look at no more than its tokenizer, or its policy."""
+
+    @property
+    def name(self) -> str:
+        return self.method.run("records", self.seed) + f"-execute{self.execute}" * (self.execute is not None)
+
+
+@dataclass(frozen=True)
+class Study:
+    """Runs and tables live together in its folder."""
+
+    scale: Scale
+    sim: SimulatorName
+    folder: Path
+    given_data: Path | None = None
+    seeds: int | None = None
+    """Training seeds, if not the scale's."""
+    films: bool = True
+    """Whether videos can be made here."""
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        tasks = TASKS.get(self.sim) or tuple(load_simulator(self.sim).tasks)
+        return tasks[: self.scale.tasks]
+
+    @property
+    def data(self) -> Path:
+        return self.given_data or self.folder / DEMONSTRATIONS
+
+    def evaluations(self, methods: Iterable[Method]) -> list[Evaluation]:
+        """Every method with all its training seeds."""
+        return [
+            Evaluation(method, seed)
+            for method in methods
+            for seed in range(self.seeds if self.seeds and not method.slow else self.scale.seeds_for(method))
+        ]
+
+    def ablations(self, methods: Iterable[Method], execute: int | None = None) -> list[Evaluation]:
+        """Every variant with as many training seeds as such are given."""
+        seeds = range(self.seeds or self.scale.seeds_of_ablations)
+        return [Evaluation(method, seed, execute) for method in methods for seed in seeds]
+
+    def runs(self, evaluations: Sequence[Evaluation], pace: Pace) -> list[Run]:
+        """All that must be done for these, each once, and after what it needs."""
+        runs: dict[str, Run] = {}
+        for evaluation in evaluations:
+            for run in self._runs(evaluation, pace):
+                runs.setdefault(run.name, run)
+        return list(runs.values())
+
+    def demonstrations(self) -> Run:
+        """Let a scripted expert demonstrate."""
+        if load_simulator(self.sim).expert_kind != "scripted":
+            raise InvalidOption(f"{self.sim} has no scripted expert: name demonstrations with --data")
+        out, episodes = self.folder / DEMONSTRATIONS, self.scale.demonstrations_for(self.sim)
+        return Run(self.folder, DEMONSTRATIONS, CollectConfig(self.sim, self.tasks, out, episodes=episodes, workers=1))
+
+    def tokenizer(self, method: Method, seed: int, steps: int | None) -> Run:
+        assert method.tokenizer is not None
+        name = method.run("tokenizers", seed)
+        config = FitConfig(
+            data=self.data,
+            out=self.folder / name,
+            tokenizer=method.tokenizer,
+            preset=self.scale.preset,
+            action_horizon=method.action_horizon,
+            seed=seed,
+            resume=True,
+            model=method.model,
+            recipe=_recipe(steps) if method.learned_tokenizer else RecipeOptions(),
+        )
+        return Run(self.folder, name, config, self._demonstrated())
+
+    def policy(self, method: Method, seed: int, steps: int | None) -> Run:
+        name, tokenizer = method.run("policies", seed), method.run("tokenizers", seed)
+        config = TrainPolicyConfig(
+            data=self.data,
+            out=self.folder / name,
+            policy="diffusion" if method.tokenizer is None else "autoregressive",
+            tokenizer=None if method.tokenizer is None else self.folder / tokenizer,
+            preset=self.scale.preset,
+            action_horizon=method.action_horizon if method.tokenizer is None else 32,
+            seed=seed,
+            resume=True,
+            recipe=_recipe(steps),
+        )
+        return Run(self.folder, name, config, self._demonstrated() if method.tokenizer is None else (tokenizer,))
+
+    def finished(self, name: str) -> bool:
+        """Whether the run by that name is done, and its result is here."""
+        return marker(self.folder, name).exists() and (self.folder / name).exists()
+
+    @property
+    def published(self) -> bool:
+        """Whether only what is worth committing is here, without models."""
+        models = (self.folder / "tokenizers", self.folder / "policies")
+        return (self.folder / DONE_FOLDER).exists() and not any(folder.exists() for folder in models)
+
+    def records(self, evaluation: Evaluation) -> dict[int | None, list[EpisodeRecord]]:
+        """Episodes by the number of tokens acted from; nothing where it has not been run."""
+        files = [self.folder / evaluation.name / name for name in (RECORDS_FILE, COMPRESSED_RECORDS_FILE)]
+        found = [file for file in files if file.exists()]
+        if not found:
+            return {}
+        records = read_records(found[0])
+        if not evaluation.method.prefixes:
+            return {None: records}
+        names = {tokens: decoding_name(TokenDecoding(tokens)) for tokens in evaluation.method.prefixes}
+        return {tokens: [each for each in records if each.key.decoding == name] for tokens, name in names.items()}
+
+    def commit(self, evaluation: Evaluation) -> str | None:
+        """Of the code that ran it, if that was noted."""
+        noted: str | None = read_result(self.folder, evaluation.name).get("commit")
+        return noted
+
+    def _demonstrated(self) -> tuple[str, ...]:
+        return () if self.given_data else (DEMONSTRATIONS,)
+
+    def _runs(self, evaluation: Evaluation, pace: Pace) -> Iterable[Run]:
+        method, seed = evaluation.method, evaluation.seed
+        if not self.given_data:
+            yield self.demonstrations()
+        if method.tokenizer is not None:
+            yield self.tokenizer(method, seed, pace.tokenizer_steps(method))
+        if evaluation.until == "tokenizer":
+            return
+        policy = self.policy(method, seed, pace.policy_steps(method))
+        yield policy
+        if evaluation.until == "policy":
+            return
+        config = EvalConfig(
+            policy=self.folder / policy.name,
+            sim=self.sim,
+            out=self.folder / evaluation.name,
+            tasks=self.tasks,
+            episodes=self.scale.episodes,
+            first_seed=seed,
+            num_tokens=method.prefixes,
+            execute=evaluation.execute,
+            videos=self.scale.videos if self.films and seed == 0 else 0,
+            workers=1,
+        )
+        yield Run(self.folder, evaluation.name, config, (policy.name,))
+
+
+def _recipe(steps: int | None) -> RecipeOptions:
+    return RecipeOptions() if steps is None else RecipeOptions(steps=steps, validate_every=max(10, steps // 8))

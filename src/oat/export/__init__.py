@@ -1,0 +1,1 @@
+"""Policies as ONNX graphs or compiled modules, and what runs them."""

@@ -1,0 +1,97 @@
+"""What runs a policy's graphs: ONNX Runtime, or PyTorch's compiler."""
+
+import os
+from collections.abc import Collection, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from oat.errors import CheckpointError
+from oat.io.extras import import_extra
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Runs graphs on values of its own, which stay on its device between two runs."""
+
+    @property
+    def graphs(self) -> Collection[str]:
+        """The names of those it can run."""
+        ...
+
+    def put(self, value: Tensor | int) -> Any: ...
+
+    def get(self, value: Any) -> Tensor: ...
+
+    def run(self, graph: str, inputs: Mapping[str, Any]) -> Any:
+        """A graph's outputs, in order."""
+        ...
+
+
+class OnnxEngine:
+    """ONNX Runtime on the first CUDA device where its build has CUDA, else on the CPU; its telemetry is off."""
+
+    def __init__(self, models: Mapping[str, bytes], threads: int = 1) -> None:
+        os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read when it is imported
+        self._library = import_extra("onnxruntime", "export")
+        self._library.disable_telemetry_events()
+        found = set(self._library.get_available_providers())
+        providers = [name for name in ("CUDAExecutionProvider", "CPUExecutionProvider") if name in found]
+        self._device = "cuda" if providers[0].startswith("CUDA") else "cpu"
+        options = self._library.SessionOptions()
+        options.intra_op_num_threads, options.log_severity_level = threads, 3
+        self._sessions, self._bindings, self._bound = {}, {}, dict[str, dict[str, Any]]()
+        for name, model in models.items():
+            try:
+                session = self._library.InferenceSession(model, options, providers=providers)
+            except Exception as error:  # its own kinds of exceptions share nothing else
+                raise CheckpointError(f"ONNX Runtime cannot run the graph {name!r}: {error}") from error
+            self._sessions[name], self._bindings[name], self._bound[name] = session, session.io_binding(), {}
+
+    @property
+    def graphs(self) -> Collection[str]:
+        return self._sessions
+
+    def put(self, value: Tensor | int) -> Any:
+        array = np.array(value) if isinstance(value, int) else np.ascontiguousarray(value.numpy())
+        return self._library.OrtValue.ortvalue_from_numpy(array, self._device, 0)
+
+    def get(self, value: Any) -> Tensor:
+        return torch.from_numpy(value.numpy())
+
+    def run(self, graph: str, inputs: Mapping[str, Any]) -> Any:
+        binding, bound = self._bindings[graph], self._bound[graph]
+        for name, value in inputs.items():
+            if bound.get(name) is not value:  # binding costs more than asking
+                binding.bind_ortvalue_input(name, value)
+                bound[name] = value
+        binding.clear_binding_outputs()
+        for output in self._sessions[graph].get_outputs():
+            binding.bind_output(output.name, self._device)
+        self._sessions[graph].run_with_iobinding(binding)
+        return binding.get_outputs()
+
+
+class TorchEngine:
+    """PyTorch's compiler over the same modules; on CUDA it records CUDA graphs."""
+
+    def __init__(self, modules: Mapping[str, nn.Module], device: torch.device) -> None:
+        self._device, mode = device, "reduce-overhead" if device.type == "cuda" else "default"
+        self._modules = {name: torch.compile(each.to(device).eval(), mode=mode) for name, each in modules.items()}
+
+    @property
+    def graphs(self) -> Collection[str]:
+        return self._modules
+
+    def put(self, value: Tensor | int) -> Tensor | int:
+        return value if isinstance(value, int) else value.to(self._device)
+
+    def get(self, value: Tensor) -> Tensor:
+        return value.cpu()
+
+    def run(self, graph: str, inputs: Mapping[str, Any]) -> Any:
+        outputs = self._modules[graph](*inputs.values())
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        return [output.clone() for output in outputs] if self._device.type == "cuda" else outputs

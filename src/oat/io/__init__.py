@@ -1,0 +1,1 @@
+"""Files and processes: what everything else writes, reads and starts with."""

@@ -1,0 +1,247 @@
+"""A robot driven by a policy server at a fixed rate: the next chunk is inferred while the current one executes.
+
+Time is counted in executed actions. A chunk that was asked for when the robot had executed r of them gives the actions
+r, r + 1, …; when it arrives, it takes over from the one before it within a few steps.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from oat.data.lerobot_writer import LeRobotWriter
+from oat.errors import InvalidOption, UndecodableTokens
+from oat.serving.client import Reply, stack_history
+
+
+@runtime_checkable
+class Robot(Protocol):
+    """What the loop needs of a robot."""
+
+    def observe(self) -> Mapping[str, np.ndarray]:
+        """One frame of every key that the policy sees."""
+        ...
+
+    def act(self, action: np.ndarray) -> None:
+        """Begin to execute one action."""
+        ...
+
+    def stop(self) -> None:
+        """Hold still; asked at every step without an action, and at the end."""
+        ...
+
+
+@runtime_checkable
+class ChunkSource(Protocol):
+    """Where chunks come from: a `PolicyClient`, or what stands for it."""
+
+    @property
+    def obs_horizon(self) -> int: ...
+
+    def infer(self, frames: Mapping[str, np.ndarray], task: str, noise: tuple[int, int]) -> Reply: ...
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the robot may be told, for each dimension or for all alike."""
+
+    low: Sequence[float] | float = -np.inf
+    high: Sequence[float] | float = np.inf
+    max_change: Sequence[float] | float = np.inf
+    """From one action to the next."""
+
+    def __post_init__(self) -> None:
+        if np.any(np.asarray(self.low) > np.asarray(self.high)) or np.any(np.asarray(self.max_change) <= 0):
+            raise InvalidOption("limits need low ≤ high and a positive max_change")
+
+    def apply(self, action: np.ndarray, previous: np.ndarray | None) -> np.ndarray:
+        """The nearest action that is allowed after the previous one."""
+        if previous is not None:
+            action = np.clip(action, previous - self.max_change, previous + self.max_change)
+        return np.clip(action, self.low, self.high).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class LoopConfig:
+    """How a robot is driven."""
+
+    fps: float = 20.0
+    """Actions per second."""
+    execute: int = 16
+    """Actions of a chunk after which the next one is due."""
+    ahead: int = 4
+    """How many actions before that it is asked for; with 0 the robot waits for it."""
+    blend: int = 3
+    """Actions over which a chunk takes over from the one before."""
+    max_age: float = 1.0
+    """Seconds; a chunk whose observation is older when it arrives is not executed."""
+    max_steps: int = 500
+    """Actions after which the episode ends."""
+    seed: int = 0
+    """Of the policy's sampling."""
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        if not self.fps > 0 or self.max_age <= 0 or min(self.execute, self.max_steps) < 1:
+            raise InvalidOption("fps, max_age, execute and max_steps must be positive")
+        if not 0 <= self.ahead <= self.execute or self.blend < 0:
+            raise InvalidOption(f"ahead must be 0…{self.execute} and blend at least 0, got {self.ahead}, {self.blend}")
+
+
+@dataclass
+class LoopReport:
+    """What happened."""
+
+    steps: int = 0
+    """Actions executed."""
+    holds: int = 0
+    """Steps at which the robot held still for want of an action."""
+    late: int = 0
+    """Steps that began after their time."""
+    chunks: int = 0
+    discarded: int = 0
+    """Chunks that came too late to be executed."""
+    undecodable: int = 0
+    """Chunks whose tokens gave no actions, which only FAST knows."""
+    tokens: int = 0
+
+
+class Plan:
+    """The actions to come."""
+
+    def __init__(self, blend: int) -> None:
+        self._blend = blend
+        self._first, self._actions = 0, np.zeros((0, 1))
+        self.start = 0
+        """The step at which the newest chunk was asked for."""
+
+    def add(self, start: int, actions: np.ndarray, now: int) -> None:
+        """Let a chunk whose first action is that of step `start` take over from `now` on."""
+        old, new = self._actions[now - self._first :], np.array(actions[now - start :])
+        shared = min(len(old), len(new))
+        weights = np.minimum(1, (np.arange(shared) + 1) / (self._blend + 1))[:, None]
+        new[:shared] = (1 - weights) * old[:shared] + weights * new[:shared]
+        self._first, self._actions, self.start = now, new, start
+
+    def at(self, step: int) -> np.ndarray | None:
+        """The action of a step; None where no chunk reaches."""
+        place = step - self._first
+        return self._actions[place] if place < len(self._actions) else None
+
+
+@dataclass(frozen=True)
+class _Request:
+    """A chunk that was asked for."""
+
+    step: int
+    asked: float
+    reply: "Future[Reply]"
+
+
+class _Drive:
+    """One episode."""
+
+    def __init__(self, robot: Robot, source: ChunkSource, task: str, config: LoopConfig) -> None:
+        self.robot, self.source, self.task, self.config = robot, source, task, config
+        self.report, self.plan = LoopReport(), Plan(config.blend)
+        self.frames: deque[Mapping[str, np.ndarray]] = deque(maxlen=source.obs_horizon)
+        self.seen: list[Mapping[str, np.ndarray]] = []
+        self.executed: list[np.ndarray] = []
+        self._request: _Request | None = None
+
+    def run(self, finished: Callable[[], bool]) -> None:
+        due = time.perf_counter()
+        with ThreadPoolExecutor(1) as thread:
+            try:
+                while self.report.steps < self.config.max_steps and not finished():
+                    due = self._wait_until(due)
+                    self._step(thread)
+            finally:
+                self.robot.stop()
+
+    def _wait_until(self, due: float) -> float:
+        """Keep the rate; time that was lost is not caught up. Gives when the next step is due."""
+        now = time.perf_counter()
+        if now < due:
+            time.sleep(due - now)
+        else:
+            self.report.late += now - due > _TOLERANCE
+            due = now
+        return due + 1 / self.config.fps
+
+    def _step(self, thread: ThreadPoolExecutor) -> None:
+        frame = self.robot.observe()
+        self.frames.append(frame)
+        self._take_reply()
+        if self._request is None and self._is_due():
+            self._ask(thread)
+            if self.config.ahead == 0:
+                self._take_reply(wait=True)
+        action = self.plan.at(self.report.steps)
+        if action is None:
+            self.report.holds += 1
+            self.robot.stop()
+            return
+        action = self.config.limits.apply(action, self.executed[-1] if self.executed else None)
+        self.robot.act(action)
+        self.seen.append(frame)
+        self.executed.append(action)
+        self.report.steps += 1
+
+    def _is_due(self) -> bool:
+        now = self.report.steps
+        return self.plan.at(now) is None or now >= self.plan.start + self.config.execute - self.config.ahead
+
+    def _ask(self, thread: ThreadPoolExecutor) -> None:
+        noise = (self.config.seed, self.report.chunks + self.report.discarded + self.report.undecodable)
+        reply = thread.submit(self.source.infer, stack_history(self.frames), self.task, noise)
+        self._request = _Request(self.report.steps, time.perf_counter(), reply)
+
+    def _take_reply(self, wait: bool = False) -> None:
+        """Plan with the chunk that was asked for, if it is there; an error of the client's is raised here."""
+        request = self._request
+        if request is None or not (wait or request.reply.done()):
+            return
+        self._request, now = None, self.report.steps
+        try:
+            chunk = request.reply.result()
+        except UndecodableTokens:  # another draw may decode: it is asked for at the next step
+            self.report.undecodable += 1
+            return
+        if time.perf_counter() - request.asked > self.config.max_age or now - request.step >= len(chunk.actions):
+            self.report.discarded += 1
+            return
+        self.plan.add(request.step, chunk.actions, now)
+        self.report.chunks += 1
+        self.report.tokens += chunk.num_tokens
+
+
+def drive(
+    robot: Robot,
+    source: ChunkSource,
+    task: str,
+    config: LoopConfig | None = None,
+    finished: Callable[[], bool] = lambda: False,
+    writer: LeRobotWriter | None = None,
+) -> LoopReport:
+    """Drive a robot for one episode, until `finished` says so or the steps are used up; then it holds still.
+
+    While the connection is lost, and while tokens do not decode and others are asked for, the robot holds still, too;
+    if the connection stays lost, the client's error is raised. What was seen and executed becomes an episode of the
+    writer's in any case.
+    """
+    episode = _Drive(robot, source, task, config or LoopConfig())
+    try:
+        episode.run(finished)
+    finally:
+        if writer is not None and episode.executed:
+            seen = {key: np.stack([frame[key] for frame in episode.seen]) for key in episode.seen[0]}
+            writer.add_episode(task, np.stack(episode.executed), seen)
+    return episode.report
+
+
+_TOLERANCE = 1e-3  # seconds after its time at which a step counts as late

@@ -1,0 +1,1 @@
+"""Trials on a robot, judged blind by a person."""

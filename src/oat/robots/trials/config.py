@@ -1,0 +1,106 @@
+"""Which methods try which tasks on which robot; importing it costs nothing."""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from oat.errors import InvalidOption
+
+_METHOD = re.compile(r"(?P<name>[^=,]+)=(?P<policy>[^,]+)(?:,num_tokens=(?P<num_tokens>[1-9]\d*))?")
+_MOST_METHODS = 26  # letters
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A method, and where its chunks come from."""
+
+    name: str
+    policy: str
+    """A policy server's address, or a policy's directory on this machine."""
+    num_tokens: int | None = None
+    """K, if not all that the policy generates."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Contender":
+        found = _METHOD.fullmatch(text)
+        if found is None:
+            raise InvalidOption(f"a method is given as NAME=POLICY or NAME=POLICY,num_tokens=K, got {text!r}")
+        tokens = found["num_tokens"]
+        return cls(found["name"], found["policy"], None if tokens is None else int(tokens))
+
+    @property
+    def is_served(self) -> bool:
+        """Whether a server is running somewhere; else the policy has to be served from here."""
+        return "://" in self.policy
+
+
+@dataclass(frozen=True)
+class Driving:
+    """How the robot is driven, alike for every method."""
+
+    fps: float = 20.0
+    """Actions per second."""
+    execute: int = 16
+    """Actions of a chunk after which the next one is due."""
+    ahead: int = 4
+    """How many actions before that it is asked for; with 0 the robot waits for it."""
+    blend: int = 3
+    """Actions over which a chunk takes over from the one before."""
+    max_age: float = 1.0
+    """Seconds; a chunk whose observation is older when it arrives is not executed."""
+    seconds: float = 60.0
+    """After which a trial ends by itself."""
+
+    def __post_init__(self) -> None:
+        if not min(self.fps, self.max_age, self.seconds) > 0:
+            raise InvalidOption("fps, max_age and seconds must be positive")
+
+
+@dataclass(frozen=True)
+class TrialsConfig:
+    """Trials of a robot."""
+
+    sheet: tyro.conf.Positional[Path]
+    """The file that the trials are written to, such as trials.jsonl; the same command continues it."""
+    methods: tuple[str, ...] = ()
+    """NAME=POLICY, or NAME=POLICY,num_tokens=K to act from K tokens; POLICY is a server's address such as
+    ws://127.0.0.1:8000, or the directory of a policy, which is then served from here."""
+    tasks: tuple[str, ...] = ()
+    """As the policies know them, such as "stack cups"."""
+    trials: int = 20
+    """Of each method at each task."""
+    robot: str | None = None
+    """MODULE:FUNCTION that gives the robot, an object with observe, act and stop (oat.robots.loop); MODULE may be a
+    file of this directory. If it has home, that is called before every trial."""
+    seed: int | None = None
+    """Of the order; drawn by default, so that nobody knows it."""
+    driving: Annotated[Driving, tyro.conf.arg(name="")] = field(default_factory=Driving)
+    api_key_file: Path | None = None
+    """A file that holds the key of the servers."""
+    patience: float = 10.0
+    """Seconds after which a server that cannot be reached is given up."""
+    table: bool = False
+    """Show the table of a finished sheet, and write it beside it."""
+    reveal: bool = False
+    """Show it although trials are missing; the sheet will say that those after it were not blind."""
+
+    def __post_init__(self) -> None:
+        if self.table or self.reveal:
+            return
+        names = [contender.name for contender in self.contenders]
+        for what, given in (("methods", names), ("tasks", self.tasks)):
+            if not given or len(set(given)) < len(given):
+                raise InvalidOption(f"name {what}, each once, got {', '.join(given) or 'none'}")
+        if len(names) > _MOST_METHODS:
+            raise InvalidOption(f"there are letters for at most {_MOST_METHODS} methods, got {len(names)}")
+        if self.robot is None:
+            raise InvalidOption("name the robot with --robot MODULE:FUNCTION")
+        if self.trials < 1 or not self.patience > 0:
+            raise InvalidOption(f"trials and patience must be positive, got {self.trials} and {self.patience:g}")
+
+    @property
+    def contenders(self) -> tuple[Contender, ...]:
+        return tuple(map(Contender.parse, self.methods))

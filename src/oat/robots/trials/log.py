@@ -1,0 +1,146 @@
+"""The file of a series of trials: its schedule, then a line for every trial, written as soon as it is judged.
+
+Lines name the letter of a trial, not its method. Who wants to can work the methods out of the file: that keeps nobody
+from cheating, but from being told by accident. What is revealed before the end leaves a line, too.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from oat.errors import CorruptDataset, InvalidOption, WriteFailed
+from oat.io.json_lines import JsonLinesWriter, read_json_lines
+from oat.robots.trials.schedule import Schedule, Trial
+
+Verdict = Literal["success", "failure", "void"]
+"""A void trial does not count, such as when somebody bumped into the table; it is repeated."""
+
+SIMULATOR = "simulator"
+"""The judge of simulated robots, whose tables say so."""
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """One trial."""
+
+    trial: Trial
+    verdict: Verdict
+    remark: str
+    judge: str
+    """Who said so: the operator, or a simulator."""
+    begun: str
+    """When, in UTC."""
+    seconds: float
+    steps: int = 0
+    """Actions executed."""
+    holds: int = 0
+    """Steps at which the robot held still for want of an action."""
+    late: int = 0
+    """Steps that began after their time."""
+    discarded: int = 0
+    """Chunks that came too late to be executed."""
+    undecodable: int = 0
+    """Chunks whose tokens gave no actions."""
+
+
+@dataclass(frozen=True)
+class Revealed:
+    """The methods were shown before all trials were judged."""
+
+    revealed: str
+    """When, in UTC."""
+
+
+Line = Schedule | TrialRecord | Revealed
+
+
+class TrialSheet:
+    """What is known of a series so far; nothing is written before the first trial is judged."""
+
+    def __init__(self, path: Path, schedule: Schedule, entries: Sequence[Line] = (), size: int = 0) -> None:
+        self.path, self.schedule, self._entries = path, schedule, list(entries)
+        self._size, self._found = size, _file_size(path)
+        self._check()
+
+    @classmethod
+    def read(cls, path: Path) -> "TrialSheet":
+        """A sheet that exists."""
+        if not path.exists():
+            raise InvalidOption(f"{path} does not exist; `oat trials` writes it")
+        lines, size = read_json_lines(path, _from_json, "a line of a trial sheet")
+        if not lines or not isinstance(lines[0], Schedule):
+            raise CorruptDataset(f"{path} does not begin with a schedule of trials")
+        return cls(path, lines[0], lines[1:], size)
+
+    @classmethod
+    def open(cls, path: Path, schedule: Schedule) -> "TrialSheet":
+        """A new sheet, or one to continue, whose schedule must be this one."""
+        if not path.exists() or b"\n" not in path.read_bytes():  # not even its first line was finished
+            return cls(path, schedule)
+        sheet = cls.read(path)
+        if differences := sheet.schedule.differences(schedule):
+            raise InvalidOption(f"{path} has another schedule ({'; '.join(differences)}); choose another file")
+        return sheet
+
+    @property
+    def records(self) -> list[TrialRecord]:
+        return [entry for entry in self._entries if isinstance(entry, TrialRecord)]
+
+    @property
+    def judged(self) -> dict[Trial, TrialRecord]:
+        """The trials that count."""
+        return {record.trial: record for record in self.records if record.verdict != "void"}
+
+    @property
+    def remaining(self) -> list[Trial]:
+        """Those that are still to be made, in their order; void ones again."""
+        judged = self.judged
+        return [trial for trial in self.schedule.order() if trial not in judged]
+
+    @property
+    def judged_when_revealed(self) -> int | None:
+        """How many trials counted when the methods were shown before the end; None if they were not."""
+        for place, entry in enumerate(self._entries):
+            if isinstance(entry, Revealed):
+                before = self._entries[:place]
+                return sum(isinstance(each, TrialRecord) and each.verdict != "void" for each in before)
+        return None
+
+    def append(self, entry: TrialRecord | Revealed) -> None:
+        """Write a line at once."""
+        if _file_size(self.path) != self._found:
+            raise WriteFailed(f"{self.path} was changed by another process in the meantime; it was left as it is")
+        with closing(JsonLinesWriter(self.path, self._size)) as writer:
+            if self._size == 0:
+                writer.append(asdict(self.schedule))
+            writer.append(asdict(entry))
+        self._size = self._found = _file_size(self.path)
+        self._entries.append(entry)
+
+    def _check(self) -> None:
+        """Every trial counts once, and is of this schedule."""
+        counted = Counter(record.trial for record in self.records if record.verdict != "void")
+        planned = set(self.schedule.order())
+        for trial, times in counted.items():
+            if trial not in planned or times > 1:
+                problem = "judged twice" if times > 1 else "not in the schedule"
+                raise CorruptDataset(
+                    f"{self.path}: trial {trial.letter} of block {trial.block + 1} of {trial.task} is {problem}"
+                )
+
+
+def _file_size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _from_json(values: dict[str, Any]) -> Line:
+    if "methods" in values:
+        return Schedule.from_json(values)
+    if "revealed" in values:
+        return Revealed(**values)
+    if values["verdict"] not in get_args(Verdict):
+        raise ValueError(f"{values['verdict']!r} is no verdict")
+    return TrialRecord(**{**values, "trial": Trial(**values["trial"])})

@@ -1,0 +1,98 @@
+"""A person at a keyboard: sets the scene, ends the trial, judges it. Lines of text only, so that it works over ssh."""
+
+import os
+import select
+import sys
+
+from rich.console import Console
+from rich.markup import escape
+
+from oat.robots.trials.log import Verdict
+from oat.robots.trials.schedule import Schedule, Trial
+from oat.robots.trials.session import Judgement
+
+_VERDICTS: dict[str, Verdict] = {"s": "success", "f": "failure", "v": "void"}
+_QUIT, _BACK = "q", "<"
+
+
+class Keyboard:
+    """Lines of standard input, which can be waited for or only looked for."""
+
+    def __init__(self, descriptor: int | None = None) -> None:
+        self._descriptor = sys.stdin.fileno() if descriptor is None else descriptor
+        self._typed = b""
+
+    def line(self) -> str:
+        """The next line, without its end; where there can be none any more, that is a Ctrl-C."""
+        while b"\n" not in self._typed:
+            self._typed += self._read()
+        line, _, self._typed = self._typed.partition(b"\n")
+        return line.decode(errors="replace").strip()
+
+    def _read(self) -> bytes:
+        try:
+            more = os.read(self._descriptor, 4096)
+        except OSError:  # the terminal was closed
+            more = b""
+        if not more:
+            raise KeyboardInterrupt
+        return more
+
+    def has_line(self) -> bool:
+        """Whether one was typed."""
+        ready, _, _ = select.select([self._descriptor], [], [], 0)
+        return bool(ready) or b"\n" in self._typed
+
+    def forget(self) -> None:
+        """What was typed before nobody asked for it."""
+        self._typed = b""
+        while self.has_line():
+            self.line()
+
+
+class Operator:
+    """Asks the person who sees the robot."""
+
+    name = "operator"
+
+    def __init__(self, schedule: Schedule, keyboard: Keyboard | None = None, console: Console | None = None) -> None:
+        self._schedule, self._places = schedule, {trial: n for n, trial in enumerate(schedule.order(), start=1)}
+        self._keyboard, self._console = keyboard or Keyboard(), console or Console(highlight=False)
+
+    def prepare(self, trial: Trial) -> bool:
+        place, schedule = self._places[trial], self._schedule
+        self._console.rule(f"trial {place} of {len(self._places)}")
+        self._say(f"task    [bold]{escape(trial.task)}[/]")
+        self._say(f"block   {trial.block + 1} of {schedule.trials}, policy [bold]{trial.letter}[/]")
+        if trial.opens_block:
+            self._say("scene   place the objects anew, and mark where they are: this block's trials all begin there")
+        else:
+            self._say("scene   put the objects back where they were for A of this block")
+        self._ask(f"Enter starts the robot, {_QUIT} stops here: ")
+        if self._keyboard.line().lower() == _QUIT:
+            return False
+        self._keyboard.forget()
+        self._say(f"running, for at most {schedule.driving.seconds:g} s; Enter stops the robot")
+        return True
+
+    def finished(self) -> bool:
+        return self._keyboard.has_line()
+
+    def verdict(self, trial: Trial) -> Judgement:
+        self._keyboard.forget()
+        self._say("the robot has stopped")
+        while True:
+            self._ask("s success, f failure, v void (it is repeated): ")
+            verdict = _VERDICTS.get(self._keyboard.line().lower())
+            if verdict is None:
+                continue
+            self._ask(f"{verdict}; a remark, or just Enter ({_BACK} to judge again): ")
+            remark = self._keyboard.line()
+            if remark != _BACK:
+                return Judgement(verdict, remark)
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, soft_wrap=True)
+
+    def _ask(self, text: str) -> None:
+        self._console.print(text, end="", soft_wrap=True)

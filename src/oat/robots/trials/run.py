@@ -1,0 +1,149 @@
+"""Behind `oat trials`: the robot, the servers and the operator are brought together, and at the end the table."""
+
+import importlib
+import secrets
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+
+from oat.errors import InvalidOption, unknown_name
+from oat.io.progress import progress_bar
+from oat.robots.loop import Robot
+from oat.robots.trials.config import TrialsConfig
+from oat.robots.trials.log import Revealed, TrialSheet
+from oat.robots.trials.operator import Operator
+from oat.robots.trials.schedule import Schedule
+from oat.robots.trials.session import Judge, run_trials
+from oat.robots.trials.table import trial_sheets
+from oat.serving.client import PolicyClient
+from oat.serving.config import ServeConfig, read_key
+from oat.tables.table import write_sheets
+
+
+def conduct_trials(config: TrialsConfig) -> None:
+    """Make the trials that are missing, or show the table."""
+    if config.table or config.reveal:
+        _show(TrialSheet.read(config.sheet), config.reveal)
+        return
+    sheet = make_trials(config)
+    if sheet.remaining:
+        done, total = len(sheet.judged), len(sheet.schedule.order())
+        _say(f"{done} of {total} trials are in {sheet.path}; the same command continues")
+    else:
+        _show(sheet, reveal=False)
+
+
+def make_trials(config: TrialsConfig) -> TrialSheet:
+    """Make those that are missing; a robot that can judge, as simulated ones can, needs no operator."""
+    sheet = TrialSheet.open(config.sheet, plan(config))
+    if not sheet.remaining:
+        return sheet
+    assert config.robot is not None
+    robot = make_robot(config.robot)
+    with ExitStack() as stack:
+        sources = {name: stack.enter_context(client) for name, client in _connect(config, stack)}
+        if isinstance(robot, Judge):
+            bar = stack.enter_context(progress_bar("trials", len(sheet.schedule.order()), len(sheet.judged)))
+            run_trials(sheet, robot, robot, sources, lambda record: bar.advance(record.verdict != "void"))
+        else:
+            stack.enter_context(_robot_stops_on_hangup())
+            run_trials(sheet, robot, Operator(sheet.schedule), sources)
+    return sheet
+
+
+def plan(config: TrialsConfig) -> Schedule:
+    """The schedule of a configuration; one that names no seed takes that of the sheet, if there is one."""
+    assert config.robot is not None
+    seed = config.seed
+    if seed is None:
+        seed = TrialSheet.read(config.sheet).schedule.seed if config.sheet.exists() else secrets.randbits(32)
+    methods = {contender.name: contender.num_tokens for contender in config.contenders}
+    return Schedule(methods, config.tasks, config.trials, seed, config.robot, config.driving)
+
+
+def make_robot(name: str) -> Robot:
+    """What MODULE:FUNCTION gives; modules of the current directory are found, too."""
+    module_name, _, function = name.partition(":")
+    if not module_name or not function:
+        raise InvalidOption(f"a robot is given as MODULE:FUNCTION, got {name!r}")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise InvalidOption(f"the robot's module {module_name!r} cannot be imported: {error}") from error
+    factory: Callable[[], object] | None = getattr(module, function, None)
+    if not callable(factory):
+        functions = [each for each in vars(module) if callable(getattr(module, each)) and not each.startswith("_")]
+        raise unknown_name(f"function of {module_name}", function, functions)
+    robot = factory()
+    if not isinstance(robot, Robot):
+        raise InvalidOption(f"{name} gives a {type(robot).__name__}, which lacks some of observe, act and stop")
+    return robot
+
+
+def _connect(config: TrialsConfig, stack: ExitStack) -> Iterator[tuple[str, PolicyClient]]:
+    """A client for every method; policies of this machine are loaded once and served as long as the stack lives."""
+    key = None if config.api_key_file is None else read_key(config.api_key_file).decode()
+    served: dict[str, str] = {}
+    for contender in config.contenders:
+        if not contender.is_served and contender.policy not in served:
+            served[contender.policy] = stack.enter_context(_serving(Path(contender.policy)))
+        url = served.get(contender.policy, contender.policy)
+        own_key = None if contender.policy in served else key
+        client = PolicyClient(url, own_key, patience=config.patience, num_tokens=contender.num_tokens)
+        yield contender.name, client
+
+
+@contextmanager
+def _serving(policy: Path) -> Iterator[str]:
+    """The address of a server on a thread of this process."""
+    from oat.serving.background import serving
+    from oat.serving.server import load_servable
+
+    config = ServeConfig(policy, port=0, max_batch=1)
+    predictor, decoding = load_servable(config)
+    with serving(predictor, config, decoding) as server:
+        yield f"ws://{config.host}:{server.port}"
+
+
+@contextmanager
+def _robot_stops_on_hangup() -> Iterator[None]:
+    """A lost terminal or a SIGTERM ends the series as Ctrl-C does; by themselves they would leave the robot moving."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    numbers = (signal.SIGHUP, signal.SIGTERM)
+    before = [signal.signal(number, interrupt) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before):
+            signal.signal(number, handler)
+
+
+def _show(sheet: TrialSheet, reveal: bool) -> None:
+    """The table, in the terminal and beside the sheet; before the end only on request, which leaves its trace."""
+    missing, total = len(sheet.remaining), len(sheet.schedule.order())
+    if missing and sheet.judged_when_revealed is None:
+        if not reveal:
+            raise InvalidOption(
+                f"{missing} of {total} trials are missing in {sheet.path}, so its letters stay letters; "
+                "--reveal shows the methods now, and the sheet will say so"
+            )
+        sheet.append(Revealed(datetime.now(UTC).isoformat(timespec="seconds")))
+    tables = trial_sheets(sheet)
+    write_sheets(sheet.path, tables)
+    for table in tables:
+        Console().print(table.terminal())
+
+
+def _say(text: str) -> None:
+    Console(soft_wrap=True, highlight=False).print(text, markup=False)

@@ -1,0 +1,122 @@
+"""Trial after trial: the scene is set, a method drives the robot, and somebody says whether it has succeeded."""
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from oat.errors import UndecodableTokens
+from oat.robots.loop import ChunkSource, LoopConfig, LoopReport, Robot, drive
+from oat.robots.trials.log import TrialRecord, TrialSheet, Verdict
+from oat.robots.trials.schedule import Schedule, Trial
+from oat.serving.client import stack_history
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What became of a trial."""
+
+    verdict: Verdict
+    remark: str = ""
+
+
+@runtime_checkable
+class Judge(Protocol):
+    """Who sets the scene, ends a trial and judges it, without being told the method."""
+
+    name: str
+    """It is written beside every verdict."""
+
+    def prepare(self, trial: Trial) -> bool:
+        """Set the scene; False stops the series here."""
+        ...
+
+    def finished(self) -> bool:
+        """Whether the trial is over; asked at every step of the robot, so it must answer at once."""
+        ...
+
+    def verdict(self, trial: Trial) -> Judgement:
+        """Asked when the robot has stopped."""
+        ...
+
+
+@runtime_checkable
+class Homing(Protocol):
+    """What a robot can do beside."""
+
+    def home(self) -> None:
+        """Go where every trial begins."""
+        ...
+
+
+def run_trials(
+    sheet: TrialSheet,
+    robot: Robot,
+    judge: Judge,
+    sources: Mapping[str, ChunkSource],
+    finish: Callable[[TrialRecord], None] = lambda record: None,
+) -> None:
+    """Make the trials that are missing on the sheet, until there are none or the judge stops.
+
+    `sources` are the methods' by name. Before the first trial every one of them is asked for a chunk of every task, so
+    that what does not fit together is found while nothing moves.
+    """
+    asked = False
+    while (trial := next(iter(sheet.remaining), None)) is not None and judge.prepare(trial):
+        if isinstance(robot, Homing):
+            robot.home()
+        if not asked:
+            _ask_all(sheet.schedule, robot.observe(), sources)
+            asked = True
+        finish(_run(sheet, trial, robot, judge, sources[sheet.schedule.method(trial)]))
+
+
+def _ask_all(schedule: Schedule, frame: Mapping[str, np.ndarray], sources: Mapping[str, ChunkSource]) -> None:
+    for method in schedule.methods:
+        source = sources[method]
+        for task in schedule.tasks:
+            try:
+                source.infer(stack_history(deque([frame], source.obs_horizon)), task, (0, 0))
+            except UndecodableTokens:
+                continue  # it fits, and another draw may decode
+
+
+def _run(sheet: TrialSheet, trial: Trial, robot: Robot, judge: Judge, source: ChunkSource) -> TrialRecord:
+    """One trial, from the robot's first motion to its line on the sheet."""
+    loop, report = _loop(sheet.schedule, trial), LoopReport()
+    begun, begin = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
+    end = begin + sheet.schedule.driving.seconds
+
+    def enter(judgement: Judgement, seconds: float) -> TrialRecord:
+        counts = (report.steps, report.holds, report.late, report.discarded, report.undecodable)
+        record = TrialRecord(trial, judgement.verdict, judgement.remark, judge.name, begun, round(seconds, 2), *counts)
+        sheet.append(record)
+        return record
+
+    try:
+        report = drive(robot, source, trial.task, loop, lambda: judge.finished() or time.perf_counter() >= end)
+        seconds = time.perf_counter() - begin
+        judgement = judge.verdict(trial)
+    except BaseException as error:  # it can no longer be judged, and what was begun must not vanish
+        reason = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(":")
+        enter(Judgement("void", reason), time.perf_counter() - begin)
+        raise
+    return enter(judgement, seconds)
+
+
+def _loop(schedule: Schedule, trial: Trial) -> LoopConfig:
+    driving = schedule.driving
+    return LoopConfig(
+        fps=driving.fps,
+        execute=driving.execute,
+        ahead=driving.ahead,
+        blend=driving.blend,
+        max_age=driving.max_age,
+        max_steps=math.ceil(driving.fps * driving.seconds) + 1,  # the clock ends it
+        seed=schedule.sampling_seed(trial),
+    )

@@ -1,0 +1,89 @@
+"""What to serve; importing it costs nothing, so that the command line can show its help at once."""
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from oat.errors import InvalidOption
+
+
+@dataclass(frozen=True)
+class ServeConfig:
+    """A policy, where it listens, and how it decodes."""
+
+    policy: tyro.conf.Positional[Path]
+    """The policy's checkpoint or run, or what oat export wrote."""
+    host: str = "127.0.0.1"
+    """Address to listen at; any but this machine's own needs a key."""
+    port: int = 8000
+    """0 takes a free one."""
+    api_key_file: Path | None = None
+    """A file that holds the key which clients must send."""
+    anyone: bool = False
+    """Listen to other machines without a key."""
+    deadline_ms: float | None = None
+    """Generate as many tokens as this time after a request's arrival allows; without it, all."""
+    num_tokens: int | None = None
+    """Generate at most this many tokens."""
+    num_actions: int | None = None
+    """Send only the chunk's first actions."""
+    greedy: bool = False
+    """Always take the most likely token."""
+    seed: int = 0
+    """Of the sampling, for clients that do not send their own."""
+    rename: tuple[str, ...] = ()
+    """Observations that clients call otherwise, such as observation/image=observation.images.front."""
+    compiled: bool = False
+    """Run a checkpoint through PyTorch's compiler."""
+    threads: int = 1
+    """Of the computation."""
+    max_batch: int = 8
+    """Requests that are answered together when they coincide."""
+    max_clients: int = 32
+    """Further ones are turned away."""
+    max_message_mb: float | None = None
+    """Larger messages end the connection; by default four observations' size."""
+    client_timeout: float = 20
+    """Seconds after which a client that does not answer pings is given up."""
+
+    def __post_init__(self) -> None:
+        if min(self.threads, self.max_batch, self.max_clients) < 1 or not 0 <= self.port < 2**16:
+            raise InvalidOption("threads, max_batch and max_clients must be at least 1, and the port in 0…65535")
+        given = (self.client_timeout, self.max_message_mb, self.deadline_ms)
+        if min(number for number in given if number is not None) <= 0:
+            raise InvalidOption("max_message_mb, client_timeout and deadline_ms must be positive")
+        if not self.is_local and self.api_key_file is None and not self.anyone:
+            raise InvalidOption(f"{self.host} can be reached by others: give --api-key-file, or --anyone to serve all")
+        if any(pair.count("=") != 1 for pair in self.rename):
+            raise InvalidOption(f"rename takes CLIENT_NAME=POLICY_NAME, got {' '.join(self.rename)}")
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can connect."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False  # a name that could be anyone's
+
+    @property
+    def names(self) -> dict[str, str]:
+        """From the clients' names to the policy's."""
+        return dict(pair.split("=") for pair in self.rename)
+
+    def read_key(self) -> bytes | None:
+        return None if self.api_key_file is None else read_key(self.api_key_file)
+
+
+def read_key(file: Path) -> bytes:
+    """What servers and their clients share."""
+    try:
+        key = file.read_bytes().strip()
+    except OSError as error:
+        raise InvalidOption(f"cannot read the key in {file}: {error.strerror}") from error
+    if not key:
+        raise InvalidOption(f"{file} holds no key")
+    return key

@@ -1,0 +1,102 @@
+"""What a client asks for: one robot's observation, as the policy expects it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from oat.errors import InvalidMessage, unknown_name
+from oat.policies.context import ContextConfig
+from oat.policies.predictor import ChunkPredictor
+from oat.serving.messages import NOISE, NUM_TOKENS, PROMPT
+
+
+@dataclass(frozen=True)
+class Request:
+    """One robot's last H_o frames and its task."""
+
+    frames: Mapping[str, np.ndarray]
+    """For each key (H_o, …)."""
+    task: str
+    noise: tuple[int, int] | None
+    """The episode's seed and the chunk's number, if the client wants to know its random numbers."""
+    num_tokens: int | None = None
+    """K, if the client wants fewer tokens than the server would generate."""
+
+
+def read_request(message: Mapping[str, Any], policy: ChunkPredictor, names: Mapping[str, str]) -> Request:
+    """A request from a message; `names` are the clients' own for some observations.
+
+    Shapes and values are left to the policy's own checks; here a single frame is told from a history of them.
+    """
+    given = {names.get(key, key.replace("/", ".")): value for key, value in message.items()}
+    frames = {
+        key: _history(key, given[key], len(size), policy.observed.obs_horizon)
+        for key, size in {**policy.reference, **policy.observed.sizes()}.items()
+        if key in given
+    }
+    return Request(frames, _task(given, policy.observed), _noise(given), _num_tokens(given))
+
+
+def check_names(names: Mapping[str, str], policy: ChunkPredictor) -> None:
+    """Refuse to rename to what a request for this policy cannot hold."""
+    known = {*policy.reference, *policy.observed.keys, PROMPT, NOISE, NUM_TOKENS}
+    for name in names.values():
+        if name not in known:
+            raise unknown_name("observation to rename to", name, known)
+
+
+def _history(key: str, value: Any, frame_axes: int, horizon: int) -> np.ndarray:
+    """The frames as they are, or a single one repeated: there is no history to guess from."""
+    if not isinstance(value, np.ndarray):
+        raise InvalidMessage(f"{key} must be an array, got {type(value).__name__}")
+    if value.ndim == frame_axes:
+        return np.broadcast_to(value, (horizon, *value.shape))
+    return value
+
+
+def _task(given: Mapping[str, Any], context: ContextConfig) -> str:
+    """The prompt; a policy with one task needs none."""
+    task = given.get(PROMPT, context.tasks[0] if len(context.tasks) == 1 else None)
+    if not isinstance(task, str):
+        raise InvalidMessage(f"{PROMPT!r} must tell the task: {', '.join(context.tasks[:20])}")
+    return task
+
+
+def _noise(given: Mapping[str, Any]) -> tuple[int, int] | None:
+    noise = given.get(NOISE)
+    if noise is None:
+        return None
+    if not (isinstance(noise, list) and len(noise) == 2 and all(type(number) is int for number in noise)):
+        raise InvalidMessage(f"{NOISE!r} must be [seed of the episode, number of the chunk]")
+    return noise[0], noise[1]
+
+
+def _num_tokens(given: Mapping[str, Any]) -> int | None:
+    number = given.get(NUM_TOKENS)
+    if number is not None and (type(number) is not int or number < 1):
+        raise InvalidMessage(f"{NUM_TOKENS!r} must be a number of tokens, at least 1")
+    return number
+
+
+def describe_policy(policy: ChunkPredictor, deadline_ms: float | None) -> dict[str, Any]:
+    """What a server tells every client first."""
+    context = policy.observed
+    return {
+        "server": "oat",
+        "policy": policy.kind,
+        "action_horizon": policy.space.action_horizon,
+        "action_dim": policy.space.action_dim,
+        "obs_horizon": context.obs_horizon,
+        "observations": {
+            key: {"shape": list(size), "dtype": "uint8" if key in context.cameras else "float32"}
+            for key, size in {**policy.reference, **context.sizes()}.items()
+        },
+        "tasks": list(context.tasks),
+        "deadline_ms": deadline_ms,
+        "history": (
+            f"observations may come as {context.obs_horizon} frames, oldest first; a single frame is repeated, and "
+            "frames of different requests are never joined"
+        ),
+    }

@@ -1,0 +1,208 @@
+"""Behind `oat serve`: a policy for robots on the network, speaking the openpi protocol over WebSockets.
+
+On connecting, a client gets a map that describes the policy. Every message with an observation is answered by one with
+`actions`; `{"reset": True}` begins a new episode. A mistake is answered by a text that explains it, then the connection
+ends. Beside that, HTTP: /healthz and /metrics.
+"""
+
+import asyncio
+import contextlib
+import hmac
+import logging
+import signal
+import time
+import traceback
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from typing import Any
+
+from rich.console import Console
+
+from oat.data.shuffle import derive_key
+from oat.errors import InvalidOption, OatError
+from oat.export.loading import load_predictor
+from oat.io.extras import import_extra
+from oat.policies.decoding import Decoding, TokenDecoding
+from oat.policies.predictor import ChunkPredictor
+from oat.serving.batching import Answer, InferenceThread
+from oat.serving.config import ServeConfig
+from oat.serving.messages import RESET, pack, unpack
+from oat.serving.metrics import Metrics
+from oat.serving.requests import check_names, describe_policy, read_request
+
+_GOING_AWAY, _INTERNAL_ERROR = 1001, 1011
+_PATIENCE = 10.0  # seconds that the requests in flight have when the server stops
+
+
+@dataclass
+class Episode:
+    """Where the random numbers of a client that does not send its own come from."""
+
+    seed: int
+    number: int = 0
+    chunks: int = 0
+
+    def reset(self) -> None:
+        self.number, self.chunks = self.number + 1, 0
+
+    def next_noise(self) -> tuple[int, int]:
+        self.chunks += 1
+        return derive_key(self.seed, self.number), self.chunks - 1
+
+
+class PolicyServer:
+    """Answers any number of robots; `start` it in an event loop, `stop` lets requests in flight finish."""
+
+    def __init__(self, policy: ChunkPredictor, config: ServeConfig, decoding: Decoding | None = None) -> None:
+        self.config, self.policy, self.metrics = config, policy, Metrics()
+        self._key = config.read_key()
+        self._greeting = pack(describe_policy(policy, config.deadline_ms))
+        self._inference = InferenceThread(policy, decoding, config.deadline_ms, config.max_batch, self.metrics)
+        self._server: Any = None
+        self._busy: set[Any] = set()
+        self._clients, self._stopping = 0, False
+        self._websockets = import_extra("websockets.asyncio.server", "serve")
+        self._closed = import_extra("websockets.exceptions", "serve").ConnectionClosed
+
+    async def start(self) -> None:
+        """Listen."""
+        quiet = logging.getLogger("oat.serving.server")
+        quiet.setLevel(logging.CRITICAL)  # what hostile clients do is counted, not printed
+        self._server = await self._websockets.serve(
+            self._converse,
+            self.config.host,
+            self.config.port,
+            process_request=self._http,
+            compression=None,
+            max_size=self._largest_message(),
+            max_queue=1,
+            ping_interval=self.config.client_timeout / 2,
+            ping_timeout=self.config.client_timeout / 2,
+            open_timeout=self.config.client_timeout,
+            close_timeout=1,
+            logger=quiet,
+        )
+
+    def _largest_message(self) -> int:
+        """By default what four observations in double precision take: messages are read while others wait."""
+        if self.config.max_message_mb is not None:
+            return int(self.config.max_message_mb * 2**20)
+        observation = self.policy.random_observation(1)
+        return 2**16 + 4 * sum(value.nbytes for value in observation.values.values())
+
+    @property
+    def port(self) -> int:
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        """Take no more requests, finish those in flight, then close."""
+        self._stopping = True
+        self._server.close(close_connections=False)
+        idle = [connection for connection in self._server.connections if connection not in self._busy]
+        await asyncio.gather(*(connection.close(_GOING_AWAY, "the server stops") for connection in idle))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._server.wait_closed(), _PATIENCE)
+        await asyncio.to_thread(self._inference.close)
+
+    def _http(self, connection: Any, request: Any) -> Any:
+        """Answer what is no WebSocket, and turn away who may not come in; None lets in."""
+        if request.path == "/healthz":
+            return connection.respond(HTTPStatus.OK, "OK\n")
+        given = request.headers.get("Authorization", "").encode()
+        if self._key is not None and not hmac.compare_digest(given, b"Api-Key " + self._key):
+            return connection.respond(HTTPStatus.UNAUTHORIZED, "send the header Authorization: Api-Key KEY\n")
+        if request.path == "/metrics":
+            return connection.respond(HTTPStatus.OK, self.metrics.text())
+        if self._stopping or self.metrics.connections >= self.config.max_clients:
+            return connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, "no more clients, try again later\n")
+        return None
+
+    async def _converse(self, connection: Any) -> None:
+        """A client's whole stay."""
+        self.metrics.connections += 1
+        self._clients += 1
+        episode = Episode(derive_key(self.config.seed, self._clients))
+        try:
+            await connection.send(self._greeting)
+            await self._answer_all(connection, episode)
+        except self._closed:
+            pass  # it has left, or was too slow, too large or did not speak the protocol
+        except OatError as error:
+            self.metrics.requests["refused"] += 1
+            await self._refuse(connection, str(error))
+        except Exception as error:  # our own mistake, of which client and operator must hear
+            self.metrics.requests["failed"] += 1
+            traceback.print_exc()
+            await self._refuse(connection, f"{type(error).__name__}: {error}")
+        finally:
+            self.metrics.connections -= 1
+
+    async def _answer_all(self, connection: Any, episode: Episode) -> None:
+        last_total: float | None = None
+        while not self._stopping:
+            message = await connection.recv()
+            arrived = time.perf_counter()
+            self._busy.add(connection)
+            try:
+                reply = await self._reply(message, episode, arrived, last_total)
+                await connection.send(reply)
+            finally:
+                self._busy.discard(connection)
+            last_total = time.perf_counter() - arrived
+        await connection.close(_GOING_AWAY, "the server stops")
+
+    async def _reply(self, message: bytes | str, episode: Episode, arrived: float, last_total: float | None) -> bytes:
+        given = unpack(message)
+        if given.get(RESET) is True:
+            episode.reset()
+            return pack({RESET: True})
+        request = read_request(given, self.policy, self.config.names)
+        answer = await self._inference.infer(request, request.noise or episode.next_noise(), arrived)
+        self._count(answer, time.perf_counter() - arrived)
+        timing = {"infer_ms": 1e3 * answer.seconds}
+        if last_total is not None:
+            timing["prev_total_ms"] = 1e3 * last_total
+        return pack({"actions": answer.actions, "num_tokens": answer.steps, "server_timing": timing})
+
+    def _count(self, answer: Answer, seconds: float) -> None:
+        late = self.config.deadline_ms is not None and 1e3 * seconds > self.config.deadline_ms
+        self.metrics.answered(seconds, answer.steps, late)
+
+    async def _refuse(self, connection: Any, explanation: str) -> None:
+        with contextlib.suppress(self._closed):
+            await connection.send(explanation)
+            await connection.close(_INTERNAL_ERROR, "see the text before")
+
+
+def serve_policy(config: ServeConfig) -> None:
+    """Serve until the process is told to stop."""
+    policy, decoding = load_servable(config)
+    asyncio.run(_serve(PolicyServer(policy, config, decoding)))
+
+
+async def _serve(server: PolicyServer) -> None:
+    told = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, told.set)
+    try:
+        await server.start()
+    except OSError as error:
+        raise InvalidOption(f"cannot listen at {server.config.host}:{server.config.port}: {error.strerror}") from error
+    Console().print(f"serving {server.config.policy} at ws://{server.config.host}:{server.port}", soft_wrap=True)
+    await told.wait()
+    await server.stop()
+
+
+def load_servable(config: ServeConfig) -> tuple[ChunkPredictor, Decoding]:
+    """The policy that a configuration names, and how it decodes."""
+    policy = load_predictor(config.policy, config.threads, config.compiled)
+    decoding = policy.default_decoding
+    if isinstance(decoding, TokenDecoding):
+        decoding = replace(decoding, num_tokens=config.num_tokens, num_actions=config.num_actions, greedy=config.greedy)
+    elif config.num_tokens or config.num_actions or config.greedy:
+        raise InvalidOption("a diffusion policy generates no tokens: leave out num_tokens, num_actions and greedy")
+    policy.check_decoding(decoding)
+    if config.deadline_ms is not None:
+        policy.check_deadline(config.deadline_ms)
+    check_names(config.names, policy)
+    return policy, decoding

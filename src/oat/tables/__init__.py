@@ -1,0 +1,1 @@
+"""Tables as values, and how they are printed."""

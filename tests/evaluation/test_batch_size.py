@@ -1,0 +1,49 @@
+"""The policy waits for company where that pays, and never for episodes that are not there."""
+
+from oat.evaluation.batch_size import Pace
+
+
+def paced(prediction: float, segment: float, batch: int = 16, processes: int = 2) -> Pace:
+    pace = Pace(batch, processes)
+    for _ in range(50):
+        pace.saw_prediction(prediction)
+        pace.saw_segment(segment)
+    return pace
+
+
+def test_before_anything_is_known_every_process_has_two_episodes() -> None:
+    pace = Pace(16, 3)
+    assert (pace.worthwhile, pace.episodes) == (1, 6)
+    assert pace.should_predict(1, 6)
+
+
+def test_slow_simulators_do_not_wait() -> None:
+    pace = paced(prediction=0.04, segment=0.3)
+    assert (pace.worthwhile, pace.episodes) == (1, 4)
+
+
+def test_fast_simulators_wait_until_the_policy_costs_a_third() -> None:
+    pace = paced(prediction=0.04, segment=0.01)
+    assert (pace.worthwhile, pace.episodes) == (12, 24)
+    assert not pace.should_predict(11, 24)
+    assert pace.should_predict(12, 24)
+    assert paced(prediction=0.4, segment=0.01).worthwhile == 16  # never more than a batch
+
+
+def test_many_processes_are_kept_up_with() -> None:
+    assert paced(prediction=0.04, segment=0.3, batch=64, processes=128).worthwhile == 18
+
+
+def test_the_last_episodes_do_not_wait_for_others() -> None:
+    pace = paced(prediction=0.04, segment=0.01)
+    assert not pace.should_predict(0, 1)
+    assert pace.should_predict(1, 1)
+    assert pace.should_predict(2, 3)
+    assert not pace.should_predict(0, 2)
+
+
+def test_measures_follow_a_change() -> None:
+    pace = paced(prediction=0.04, segment=0.3)
+    for _ in range(50):
+        pace.saw_segment(0.01)
+    assert pace.worthwhile > 8
