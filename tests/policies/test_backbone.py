@@ -170,7 +170,8 @@ def test_the_context_is_projected_once_for_each_chunk() -> None:
 def test_the_cache_is_allocated_once(backbone: Backbone) -> None:
     _, context = _inputs()
     sequence = Generation(backbone, context, LENGTH)
-    place = sequence._cache.data_ptr()
+    place = sequence.cache.memory.data_ptr()
     for _ in range(LENGTH):
         sequence.step(torch.zeros(BATCH, DIM))
-    assert sequence._cache.data_ptr() == place
+    assert sequence.cache.memory.data_ptr() == place
+    assert sequence.cache.length == LENGTH

@@ -1,78 +1,70 @@
 """Causal sequences in the making: a backbone's outputs position by position, with earlier keys and values kept.
 
-With one row, finding weights in modules, calling these and allocating takes longer than the arithmetic. So a sequence
-does this once, when it begins, and its steps are plain functions. No weight is copied: they are the modules' own.
+With one row, finding weights in modules and calling these takes longer than the arithmetic. So a sequence finds them
+once, when it begins: its steps run the blocks' own definition on plain objects. No weight is copied.
 """
 
-from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
-from torch.nn import functional as F
+from torch import Tensor, nn
 
-from oat.nn.transformer import Backbone, DecoderBlock
+from oat.nn.cache import KeyValueCache
+from oat.nn.transformer import Backbone, DecoderBlock, Linear, normalize
 
-Context = Float[Tensor, "batch tokens dim"]
 Rows = Float[Tensor, "batch dim"]
-Kept = Float[Tensor, "batch heads length head_dim"]
-Step = Callable[[Rows, Float[Tensor, "batch both"], Float[Tensor, "batch heads head_dim"], Kept, Kept], Rows]
 
 
 class Generation:
     """A sequence of at most `length` positions; the context is projected once, at its beginning.
 
-    Without gradients, and in the precision of the weights even under autocast.
+    It has no gradients, and the precision of the weights even under autocast.
     """
 
-    def __init__(self, backbone: Backbone, context: Context, length: int) -> None:
-        width, blocks = backbone.width, list(backbone.layers)
+    def __init__(self, backbone: Backbone, context: Float[Tensor, "batch tokens dim"], length: int) -> None:
         self._device = context.device.type
+        self._norm: nn.LayerNorm = flatten(backbone.norm)
+        self._blocks: list[DecoderBlock] = [flatten(block) for block in backbone.layers]
+        self.cache = KeyValueCache(backbone.width, len(self._blocks), length, context)
         with torch.autocast(self._device, enabled=False):
-            self._steps = [_step_of(block, context) for block in blocks]
-        self._dim, self._gain = (width.dim,), backbone.norm.weight
-        self._cache = context.new_empty(length, len(blocks), len(context), 2, width.heads, width.head_dim)
-        self._length = 0
+            self._memories = [block.cross_attention.keys_values(context) for block in backbone.layers]
 
     def step(self, x: Rows) -> Rows:
-        """The output of one position more."""
-        here, self._length = self._cache[self._length], self._length + 1
-        both, key = here.view(*here.shape[:2], -1).unbind(), here[:, :, 0].unbind()
-        keys, values = self._cache[: self._length].permute(3, 1, 2, 4, 0, 5)
+        """Return the output of one position more."""
         with torch.autocast(self._device, enabled=False):
-            for step, *cached in zip(self._steps, both, key, keys.unbind(), values.unbind(), strict=True):
-                x = step(x, *cached)
-            return torch.layer_norm(x, self._dim, self._gain)
+            for block, memory, place in zip(self._blocks, self._memories, self.cache.next_position(), strict=True):
+                x = block.extend(x, memory, place)
+            return normalize(self._norm, x)
 
 
-def _step_of(block: DecoderBlock, context: Context) -> Step:
-    """What `DecoderBlock.forward` does, for one position of every row; `both` is where its key and value are kept."""
-    attention, reading, feed_forward = block.self_attention, block.cross_attention, block.feed_forward
-    batch, width = len(context), attention.width
-    rows, heads = (batch, width.dim), (batch, width.heads, 1, width.head_dim)
-    dim, head_dim = (width.dim,), (width.head_dim,)
-    self_gain, cross_gain, last_gain = block.self_norm.weight, block.cross_norm.weight, block.feed_forward_norm.weight
-    query_gain, key_gain = attention.query_norm.weight, attention.key_norm.weight
-    cross_query_gain = reading.query_norm.weight
-    query, key_value, out = attention.query.weight.t(), attention.key_value.weight.t(), attention.out.weight.t()
-    cross_query, cross_out = reading.query.weight.t(), reading.out.weight.t()
-    cross_keys, cross_values = reading.keys_values(context)
-    inner, inner_bias = feed_forward.inner.weight.t(), feed_forward.inner.bias
-    outer, outer_bias = feed_forward.out.weight.t(), feed_forward.out.bias
-    hidden = context.new_empty(batch, inner.shape[1])
-    columns = hidden.view(2, -1).t()  # were it contiguous, GELU would be oneDNN's: thrice as slow for so few rows
-    normalize, attend, mm, addmm = torch.layer_norm, F.scaled_dot_product_attention, torch.mm, torch.addmm
+def flatten(module: nn.Module) -> Any:
+    """Return an object of the module's class, with its methods, whose parameters and parts are plain attributes.
 
-    def step(x: Tensor, both: Tensor, key: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        normed = normalize(x, dim, self_gain)
-        mm(normed, key_value, out=both)
-        key.copy_(normalize(key, head_dim, key_gain))
-        asked = normalize(mm(normed, query).view(heads), head_dim, query_gain)
-        x = addmm(x, attend(asked, keys, values).reshape(rows), out)
-        asked = normalize(mm(normalize(x, dim, cross_gain), cross_query).view(heads), head_dim, cross_query_gain)
-        x = addmm(x, attend(asked, cross_keys, cross_values).reshape(rows), cross_out)
-        addmm(inner_bias, normalize(x, dim, last_gain), inner, out=hidden)
-        active = F.gelu(columns).t().view(hidden.shape)
-        return addmm(x, active, outer).add_(outer_bias)
+    A module looks these up in dictionaries of its own after Python's lookup has failed, every time.
+    """
+    if isinstance(module, Linear):
+        return RowLinear(module)
+    flat = object.__new__(type(module))
+    attributes = vars(flat)
+    attributes.update(vars(module))
+    attributes.update(module._parameters)
+    attributes.update({name: flatten(part) for name, part in module._modules.items() if part is not None})
+    return flat
 
-    return step
+
+class RowLinear:
+    """What a `Linear` does, for rows: in one call each, with the weights transposed once."""
+
+    def __init__(self, layer: Linear) -> None:
+        self.weight = layer.weight.t()
+        self.bias = layer.bias
+
+    def project(self, x: Float[Tensor, "batch inputs"]) -> Float[Tensor, "batch outputs"]:
+        """Return the product of the weights with x, plus the bias if there is one."""
+        return torch.mm(x, self.weight) if self.bias is None else torch.addmm(self.bias, x, self.weight)
+
+    def add_to(self, x: Rows, y: Float[Tensor, "batch inputs"]) -> Rows:
+        """Return x plus what the layer makes of y."""
+        added = torch.addmm(x, y, self.weight)
+        return added if self.bias is None else added.add_(self.bias)

@@ -1,8 +1,11 @@
-"""Transformer blocks: pre-norm attention with normalised queries and keys, gated or plain feed-forward layers."""
+"""Transformer blocks: pre-norm attention with normalised queries and keys, gated or plain feed-forward layers.
+
+Every block is defined once. Training and whole passes work on sequences (batch, time, dim). While a sequence is being
+generated, `oat.nn.generation` runs the same definition on rows (batch, dim): one position of each.
+"""
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -10,43 +13,55 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from oat.errors import InvalidOption
+from oat.nn.cache import Heads, KeysValues, LayerCache
+from oat.nn.width import Width
 
-
-@dataclass(frozen=True)
-class Width:
-    """The size of a block."""
-
-    dim: int = 256
-    """Model dimension."""
-    head_dim: int = 64
-    """Dimension of each attention head."""
-
-    def __post_init__(self) -> None:
-        if self.dim % self.head_dim:
-            raise InvalidOption(
-                f"the model dimension {self.dim} must be a multiple of the head dimension {self.head_dim}"
-            )
-
-    @property
-    def heads(self) -> int:
-        return self.dim // self.head_dim
+__all__ = ["Attention", "Backbone", "DecoderBlock", "EncoderBlock", "Width", "make_linear", "make_norm"]
 
 
 def sinusoidal_positions(length: int, dim: int) -> Float[Tensor, "length dim"]:
-    """sin and cos of the position at geometrically spaced wavelengths (https://arxiv.org/abs/1706.03762)."""
+    """Return sin and cos of the position at geometrically spaced wavelengths (https://arxiv.org/abs/1706.03762)."""
     frequencies = torch.exp(torch.arange(0, dim, 2) * (-math.log(10_000.0) / dim))
     angles = torch.arange(length)[:, None] * frequencies
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :dim]
 
 
 def make_norm(dim: int) -> nn.LayerNorm:
-    """LayerNorm without bias rather than RMSNorm: on CPU torch has a kernel of its own for it, 4 times as fast."""
+    """Return a LayerNorm without bias.
+
+    It is preferred to RMSNorm because torch has a CPU kernel of its own for it, which is 4 times as fast.
+    """
     return nn.LayerNorm(dim, bias=False)
 
 
+def normalize(norm: nn.LayerNorm, x: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n dim"]:
+    """Return what a norm of `make_norm` gives, without the cost of a module's call."""
+    return torch.layer_norm(x, norm.normalized_shape, norm.weight)
+
+
+def gelu(x: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n dim"]:
+    """Return GELU of sequences or rows."""
+    if x.ndim > 2:
+        return F.gelu(x)
+    # A contiguous tensor would be given to oneDNN, whose kernel is thrice as slow for a few rows.
+    columns = x.view(x.shape[0], 2, -1).mT
+    return F.gelu(columns).mT.reshape(x.shape)
+
+
+def split_heads(x: Float[Tensor, "batch *time dim"], width: Width) -> Heads:
+    """Return a tensor's heads, each with its part of the last axis."""
+    if x.ndim == 2:
+        return x.view(-1, width.heads, 1, width.head_dim)
+    return x.view(x.shape[0], -1, width.heads, width.head_dim).transpose(1, 2)
+
+
+def merge_heads(x: Heads, rows: bool) -> Float[Tensor, "batch *time dim"]:
+    """Return the heads side by side on the last axis, as `split_heads` found them: of rows, or of sequences."""
+    return x.flatten(1) if rows else x.transpose(1, 2).flatten(2)
+
+
 def along_outputs(weight: Float[Tensor, "outputs inputs"]) -> nn.Parameter:
-    """The same numbers, laid out in memory so that all outputs' weights of one input lie side by side.
+    """Return the same numbers, laid out in memory so that all outputs' weights of one input lie side by side.
 
     Where outputs are not fewer than inputs, this multiplies one row up to twice as fast and many rows no slower. It is
     only a matter of strides, which loading, copying, converting, gradients and optimizers keep.
@@ -54,25 +69,24 @@ def along_outputs(weight: Float[Tensor, "outputs inputs"]) -> nn.Parameter:
     return nn.Parameter(weight.detach().t().contiguous().t())
 
 
-def make_linear(inputs: int, outputs: int, bias: bool = False) -> nn.Linear:
-    """A linear layer with its weights in the faster of both layouts."""
-    layer = nn.Linear(inputs, outputs, bias)
+class Linear(nn.Linear):
+    """A linear layer whose methods do without a module's call, which for a few rows takes as long as the product."""
+
+    def project(self, x: Float[Tensor, "*n inputs"]) -> Float[Tensor, "*n outputs"]:
+        """Return the product of the weights with x, plus the bias if there is one."""
+        return F.linear(x, self.weight, self.bias)
+
+    def add_to(self, x: Float[Tensor, "*#n outputs"], y: Float[Tensor, "*n inputs"]) -> Float[Tensor, "*n outputs"]:
+        """Return x plus what the layer makes of y."""
+        return x + F.linear(y, self.weight, self.bias)
+
+
+def make_linear(inputs: int, outputs: int, bias: bool = False) -> Linear:
+    """Return a linear layer with its weights in the faster of both layouts."""
+    layer = Linear(inputs, outputs, bias)
     if outputs >= inputs:
         layer.weight = along_outputs(layer.weight)
     return layer
-
-
-def linear(layer: nn.Linear, x: Float[Tensor, "*n inputs"]) -> Float[Tensor, "*n outputs"]:
-    """What the layer does, without calling it: for a few rows a module's call takes as long as the product."""
-    return F.linear(x, layer.weight, layer.bias)
-
-
-def normalize(norm: nn.LayerNorm, x: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n dim"]:
-    """Likewise for a norm of `make_norm`."""
-    return torch.layer_norm(x, norm.normalized_shape, norm.weight)
-
-
-KeysValues = tuple[Float[Tensor, "batch heads k head_dim"], Float[Tensor, "batch heads k head_dim"]]
 
 
 class Attention(nn.Module):
@@ -87,28 +101,29 @@ class Attention(nn.Module):
         self.query = make_linear(width.dim, width.dim)
         self.key_value = make_linear(width.dim, 2 * width.dim)
         self.out = make_linear(width.dim, width.dim)
-        self.query_norm, self.key_norm = make_norm(width.head_dim), make_norm(width.head_dim)
+        self.query_norm = make_norm(width.head_dim)
+        self.key_norm = make_norm(width.head_dim)
 
-    def keys_values(self, memory: Float[Tensor, "batch k dim"]) -> KeysValues:
-        """What queries are compared with and what they receive."""
-        batch, length, _ = memory.shape
-        pair = linear(self.key_value, memory).view(batch, length, 2, self.width.heads, self.width.head_dim)
-        keys, values = pair.unbind(2)
-        return normalize(self.key_norm, keys).transpose(1, 2), values.transpose(1, 2)
+    def keys_values(self, memory: Float[Tensor, "batch *k dim"]) -> KeysValues:
+        """Return what queries are compared with and what they receive."""
+        keys, values = self.key_value.project(memory).chunk(2, -1)
+        return normalize(self.key_norm, split_heads(keys, self.width)), split_heads(values, self.width)
 
-    def forward(
+    def add_to(
         self,
-        queries: Float[Tensor, "#batch q dim"],
-        memory: Float[Tensor, "batch k dim"],
+        x: Float[Tensor, "#batch *q dim"],
+        queries: Float[Tensor, "#batch *q dim"],
+        keys_values: KeysValues,
         mask: Bool[Tensor, "#batch 1 #q k"] | None = None,
         causal: bool = False,
-    ) -> Float[Tensor, "batch q dim"]:
-        """`mask` is True where a query may look."""
-        keys, values = self.keys_values(memory)
-        q = linear(self.query, queries).view(*queries.shape[:2], self.width.heads, self.width.head_dim)
-        q = normalize(self.query_norm, q).transpose(1, 2).expand(keys.shape[0], -1, -1, -1)
-        mixed = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, is_causal=causal)
-        return linear(self.out, mixed.transpose(1, 2).reshape(keys.shape[0], queries.shape[1], self.width.dim))
+    ) -> Float[Tensor, "batch *q dim"]:
+        """Return x plus what the queries read from keys and values; `mask` is True where a query may look."""
+        keys, values = keys_values
+        asked = normalize(self.query_norm, split_heads(self.query.project(queries), self.width))
+        if asked.shape[0] != keys.shape[0]:
+            asked = asked.expand(keys.shape[0], -1, -1, -1)
+        mixed = F.scaled_dot_product_attention(asked, keys, values, attn_mask=mask, is_causal=causal)
+        return self.out.add_to(x, merge_heads(mixed, rows=queries.ndim == 2))
 
 
 class GatedFeedForward(nn.Module):
@@ -121,8 +136,8 @@ class GatedFeedForward(nn.Module):
         self.out = make_linear(hidden, width.dim)
 
     def forward(self, x: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n dim"]:
-        gate, value = linear(self.gate_and_value, x).chunk(2, dim=-1)
-        return linear(self.out, F.silu(gate) * value)
+        gate, value = self.gate_and_value.project(x).chunk(2, dim=-1)
+        return self.out.project(F.silu(gate) * value)
 
 
 class FeedForward(nn.Module):
@@ -133,8 +148,9 @@ class FeedForward(nn.Module):
         self.inner = make_linear(width.dim, 4 * width.dim, bias=True)
         self.out = make_linear(4 * width.dim, width.dim, bias=True)
 
-    def forward(self, x: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n dim"]:
-        return linear(self.out, F.gelu(linear(self.inner, x)))
+    def add_to(self, x: Float[Tensor, "*n dim"], y: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n dim"]:
+        """Return x plus what the layers make of y."""
+        return self.out.add_to(x, gelu(self.inner.project(y)))
 
 
 class EncoderBlock(nn.Module):
@@ -142,8 +158,10 @@ class EncoderBlock(nn.Module):
 
     def __init__(self, width: Width) -> None:
         super().__init__()
-        self.attention_norm, self.feed_forward_norm = make_norm(width.dim), make_norm(width.dim)
-        self.attention, self.feed_forward = Attention(width), GatedFeedForward(width)
+        self.attention_norm = make_norm(width.dim)
+        self.feed_forward_norm = make_norm(width.dim)
+        self.attention = Attention(width)
+        self.feed_forward = GatedFeedForward(width)
 
     def forward(
         self,
@@ -151,13 +169,14 @@ class EncoderBlock(nn.Module):
         mask: Bool[Tensor, "#batch 1 time time"] | None = None,
         last: int | None = None,
     ) -> Float[Tensor, "batch out dim"]:
+        """Return the block's outputs; `mask` is True where a position may look."""
         normed = normalize(self.attention_norm, x)
+        queries = normed
         if last is not None:
-            x, queries = x[:, -last:], normed[:, -last:]
+            x = x[:, -last:]
+            queries = normed[:, -last:]
             mask = None if mask is None else mask[:, :, -last:]
-        else:
-            queries = normed
-        x = x + self.attention(queries, normed, mask)
+        x = self.attention.add_to(x, queries, self.attention.keys_values(normed), mask)
         return x + self.feed_forward(normalize(self.feed_forward_norm, x))
 
 
@@ -169,20 +188,33 @@ class DecoderBlock(nn.Module):
 
     def __init__(self, width: Width) -> None:
         super().__init__()
-        self.self_norm, self.cross_norm, self.feed_forward_norm = (make_norm(width.dim) for _ in range(3))
-        self.self_attention, self.cross_attention = Attention(width), Attention(width)
+        self.self_norm = make_norm(width.dim)
+        self.cross_norm = make_norm(width.dim)
+        self.feed_forward_norm = make_norm(width.dim)
+        self.self_attention = Attention(width)
+        self.cross_attention = Attention(width)
         self.feed_forward = FeedForward(width)
 
     def forward(
-        self,
-        x: Float[Tensor, "#batch time dim"],
-        memory: Float[Tensor, "batch tokens dim"],
-        causal: bool = False,
+        self, x: Float[Tensor, "#batch time dim"], memory: Float[Tensor, "batch tokens dim"], causal: bool = False
     ) -> Float[Tensor, "batch time dim"]:
+        """Return the outputs of a whole sequence."""
+        return self.extend(x, self.cross_attention.keys_values(memory), causal=causal)
+
+    def extend(
+        self,
+        x: Float[Tensor, "#batch *time dim"],
+        memory: KeysValues,
+        cache: LayerCache | None = None,
+        causal: bool = False,
+    ) -> Float[Tensor, "batch *time dim"]:
+        """Return the outputs of a sequence, or of rows at the position after those in the cache, and add them to it."""
         normed = normalize(self.self_norm, x)
-        x = x + self.self_attention(normed, normed, causal=causal)
-        x = x + self.cross_attention(normalize(self.cross_norm, x), memory)
-        return x + self.feed_forward(normalize(self.feed_forward_norm, x))
+        own = self.self_attention.keys_values(normed)
+        seen = own if cache is None else cache.append(*own)
+        x = self.self_attention.add_to(x, normed, seen, causal=causal)
+        x = self.cross_attention.add_to(x, normalize(self.cross_norm, x), memory)
+        return self.feed_forward.add_to(x, normalize(self.feed_forward_norm, x))
 
 
 class Backbone(nn.Module):
@@ -196,11 +228,13 @@ class Backbone(nn.Module):
 
     @property
     def layers(self) -> Iterable[DecoderBlock]:
+        """Return the blocks with their type, which a ModuleList does not tell."""
         return cast(Iterable[DecoderBlock], self.blocks)
 
     def forward(
         self, x: Float[Tensor, "batch time dim"], context: Float[Tensor, "batch tokens dim"], causal: bool
     ) -> Float[Tensor, "batch time dim"]:
+        """Return the outputs of a whole sequence; where it is causal, a position sees none after itself."""
         for block in self.blocks:
             x = block(x, context, causal)
         return self.norm(x)
