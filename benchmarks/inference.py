@@ -43,7 +43,7 @@ from oat.export.export import compare, write_graphs
 from oat.export.latency import time_calls
 from oat.export.loading import load_runtime
 from oat.policies import AutoregressivePolicy, ChunkPredictor, Noise, Policy, TokenDecoding
-from oat.policies.deadline import Pace
+from oat.policies.stopping import StoppingRule
 from oat.serving.client import PolicyClient
 from oat.tokenizers.decoder import SinglePassDecoder
 
@@ -207,7 +207,7 @@ def deadline(chunks: int = 2000, load: int = 2) -> None:
     show(rows)
 
 
-class Timeline(Pace):
+class Timeline(StoppingRule):
     """When every token of a chunk was there, and how long it took to make actions of them, in milliseconds."""
 
     watches = True
@@ -217,7 +217,7 @@ class Timeline(Pace):
         self.tokens: list[float] = []
         self.finish = 0.0
 
-    def wants_chunk(self) -> bool:
+    def wants_chunk(self, log_probabilities: torch.Tensor | None = None) -> bool:
         self.tokens.append(1e3 * (time.perf_counter() - self.begin))
         return False
 

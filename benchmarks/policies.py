@@ -28,7 +28,7 @@ from oat.interfaces import Observation
 from oat.policies import AutoregressivePolicy, TokenDecoding
 from oat.policies.context import describe_context
 from oat.tokenizers.tokenizer import ActionSpace
-from oat.training.policies import AutoregressiveTraining
+from oat.training.policies import PolicyTraining
 from oat.training.token_cache import TokenCache
 from oat.training.tokenizers import make_tokenizer
 
@@ -51,7 +51,7 @@ def main(repeats: int = 200) -> None:
     Console(width=120).print(table)
 
 
-def make_policy() -> tuple[AutoregressivePolicy, AutoregressiveTraining]:
+def make_policy() -> tuple[AutoregressivePolicy, PolicyTraining]:
     generator = np.random.default_rng(0)
     actions = np.cumsum(generator.normal(size=(2000, DIM)), axis=0).astype(np.float32)
     states = generator.normal(size=(2000, STATE_DIM)).astype(np.float32)
@@ -62,7 +62,7 @@ def make_policy() -> tuple[AutoregressivePolicy, AutoregressiveTraining]:
     policy = AutoregressivePolicy(describe_context(episodes, (STATE,)), tokenizer).eval()
     table = generator.integers(0, tokenizer.vocab_size, (len(windows), tokenizer.max_tokens + 1)).astype(np.int32)
     table[:, -1] = tokenizer.max_tokens
-    return policy, AutoregressiveTraining(windows, windows, 0.2, policy, TokenCache(table))
+    return policy, PolicyTraining(windows, windows, 0.2, policy, TokenCache(table))
 
 
 def measure_generation(policy: AutoregressivePolicy, repeats: int) -> list[Row]:
@@ -83,17 +83,17 @@ def measure_generation(policy: AutoregressivePolicy, repeats: int) -> list[Row]:
     ]
 
 
-def measure_training(policy: AutoregressivePolicy, task: AutoregressiveTraining, repeats: int) -> Row:
+def measure_training(policy: AutoregressivePolicy, task: PolicyTraining, repeats: int) -> Row:
     policy.train()
     batch = task.windows[np.arange(BATCH)]
-    tokens, (values, tasks) = task._tokens(batch), task._inputs(policy, batch)
+    lesson = task.lesson(batch, task.taught)
 
     def whole() -> None:
         loss, _ = task.loss(policy, task.windows[np.arange(BATCH)], torch.Generator())
         torch.autograd.backward(loss)
 
     def alone() -> None:
-        nll, counts, _ = policy(values, tasks, tokens)
+        nll, counts, _ = policy(lesson.values, lesson.tasks, lesson.tokens)
         torch.autograd.backward(nll.sum() / counts.sum())
 
     times = time_calls({"whole": whole, "alone": alone}, repeats)
@@ -102,10 +102,14 @@ def measure_training(policy: AutoregressivePolicy, task: AutoregressiveTraining,
 
 
 def _tokens(policy: AutoregressivePolicy, observation: Observation) -> list[float]:
-    """Generate 8 tokens; gives the seconds at which they were there."""
+    """Generate 8 tokens, and return the seconds at which they were there."""
+    seconds = []
     with torch.no_grad():
-        given = policy.context.read(observation)
-        return [time.perf_counter() for _ in policy.generate_tokens(*given, TokenDecoding(greedy=True), None)]
+        next_token = policy.start_tokens(*policy.context.read(observation), TokenDecoding(greedy=True), None)
+        for place in range(policy.longest):
+            next_token(place)
+            seconds.append(time.perf_counter())
+    return seconds
 
 
 def _between_tokens(policy: AutoregressivePolicy, observation: Observation) -> np.ndarray:

@@ -21,8 +21,8 @@ from oat.evaluation.workers.processes import LocalProcesses, PipeLink
 from oat.evaluation.workers.worker import Act, Crash, Host, Reset, Segment
 from oat.nn.transformer import Width
 from oat.policies import AutoregressivePolicy, Chunk, Decoding, TokenDecoding
+from oat.policies.config import PolicyConfig
 from oat.policies.context import describe_context
-from oat.policies.policy import PolicyConfig
 from tests.evaluation.point import CRASH_ALWAYS, CRASH_ONCE, DIM, FAIL_ALWAYS, UNBUILDABLE, PointEnv, make_point
 from tests.tokenizers.fitted import HORIZON, fitted
 

@@ -10,8 +10,8 @@ from oat.data.episodes import STATE, Episodes
 from oat.data.normalize import Normalizer, action_statistics
 from oat.nn.transformer import Width
 from oat.policies import AutoregressivePolicy, DiffusionPolicy, Policy
+from oat.policies.config import PolicyConfig
 from oat.policies.context import describe_context
-from oat.policies.policy import PolicyConfig
 from oat.tokenizers.tokenizer import ActionSpace
 from oat.training.tokenizers import make_tokenizer
 

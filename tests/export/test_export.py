@@ -20,9 +20,9 @@ from oat.errors import CheckpointError, InvalidObservation, InvalidOption, Unkno
 from oat.export.engines import Engine, OnnxEngine
 from oat.export.export import compare, export_policy, to_int8, to_onnx
 from oat.export.folded_blocks import FoldedMemory
-from oat.export.graph_policies import GraphTokenPolicy, TokenShape
-from oat.export.graphs import make_graphs
+from oat.export.graph_policy import graph_class
 from oat.export.loading import load_predictor, load_runtime
+from oat.export.token_graphs import GraphTokenPolicy, TokenShape
 from oat.interfaces import Observation
 from oat.policies import AutoregressivePolicy, Denoising, DiffusionPolicy, Noise, Policy, TokenDecoding
 from oat.policies.context import ContextConfig
@@ -102,7 +102,7 @@ def _shape(policy: Policy) -> TokenShape:
 
 def _engine(policy: Policy, *names: str) -> OnnxEngine:
     """Some of a policy's graphs."""
-    graphs = make_graphs(policy)
+    graphs = graph_class(type(policy)).graphs_of(policy)
     return OnnxEngine({name: to_onnx(graphs[name]) for name in names})
 
 

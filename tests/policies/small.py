@@ -10,8 +10,8 @@ from oat.data.normalize import Normalizer
 from oat.interfaces import Observation
 from oat.nn.transformer import Width
 from oat.policies import AutoregressivePolicy, DiffusionPolicy, Policy
+from oat.policies.config import AutoregressiveConfig, DiffusionConfig
 from oat.policies.context import ContextConfig
-from oat.policies.policy import PolicyConfig
 from oat.tokenizers.autoencoder import AutoencoderTokenizer
 from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer
 from oat.tokenizers.tokens import Tokens
@@ -19,7 +19,7 @@ from tests.tokenizers.fitted import DIM, HORIZON, fitted, smooth_chunks
 
 KINDS = ("bin", "fast", "quest", "oat")
 STATE_DIM = 4
-CONFIG = PolicyConfig(Width(32, 16), layers=2)
+CONFIG = AutoregressiveConfig(Width(32, 16), layers=2)
 CONTEXT = ContextConfig(vectors=(STATE,), vector_dims=(STATE_DIM,), tasks=("push", "pull"))
 LONGEST_FAST = 24
 
@@ -44,7 +44,7 @@ def autoregressive(kind: str, context: ContextConfig = CONTEXT) -> Autoregressiv
 def diffusion(context: ContextConfig = CONTEXT) -> DiffusionPolicy:
     """Untrained, but it predicts something."""
     torch.manual_seed(0)
-    policy = DiffusionPolicy(context, ActionSpace(HORIZON, DIM), CONFIG)
+    policy = DiffusionPolicy(context, ActionSpace(HORIZON, DIM), DiffusionConfig(CONFIG.width, CONFIG.layers))
     policy.normalizer = Normalizer.from_range(np.full(DIM, -2.0), np.full(DIM, 2.0))
     policy.normalizer.low.fill_(-1.0)
     policy.normalizer.high.fill_(1.0)

@@ -77,7 +77,7 @@ def test_bos_is_never_a_logit_and_only_fast_has_eos(kind: str, monkeypatch: pyte
     extra = int(kind == "fast")
     assert policy.outputs == policy.tokenizer.vocab_size + extra
     assert policy.bos == policy.outputs
-    assert policy.eos == policy.tokenizer.vocab_size
+    assert policy.eos == (policy.tokenizer.vocab_size if extra else None)
     assert policy.embedding.num_embeddings == policy.outputs + 1
     logits, embed = policy._logits, F.embedding
 
@@ -154,7 +154,7 @@ def test_fast_is_decoded_when_well_formed_and_reported_when_not(monkeypatch: pyt
     policy = autoregressive("fast")
     tokens = targets_of(policy, 1)
     good = tokens.tolist()[0]
-    eos, width = policy.eos, policy.length
+    eos, width = policy.tokenizer.vocab_size, policy.length
     sequences = [[*good, eos], good, [*good[:-1], eos], [eos], [*good[:-1], good[-1], good[-1], eos]]
     rows = [row + [good[0]] * (width - len(row)) for row in sequences]
     asked = _force(policy, rows, monkeypatch)
@@ -188,7 +188,8 @@ def test_fast_without_eos_is_invalid_even_if_its_tokens_would_decode(monkeypatch
 def test_fast_stops_when_all_rows_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = autoregressive("fast")
     good = targets_of(policy, 1).tolist()[0]
-    rows = [[*good, policy.eos], [*good[:2], policy.eos] + [0] * (len(good) - 2)]
+    eos = policy.tokenizer.vocab_size
+    rows = [[*good, eos], [*good[:2], eos] + [0] * (len(good) - 2)]
     asked = _force(policy, rows, monkeypatch)
     chunks = list(policy.stream(observe(2), GREEDY))
     assert len(chunks) == 1
@@ -331,7 +332,7 @@ def test_a_longest_sequence_of_fast_still_decodes(monkeypatch: pytest.MonkeyPatc
     policy = AutoregressivePolicy(CONTEXT, tokenizer, CONFIG).eval()
     singles = torch.nonzero(tokenizer._expansions[1] == 1)[:, 0].tolist()
     row = [singles[place % 5] for place in range(tokenizer.max_tokens)]
-    _force(policy, [[*row, policy.eos]], monkeypatch)
+    _force(policy, [[*row, tokenizer.vocab_size]], monkeypatch)
     chunk = policy.predict_chunk(observe(1), GREEDY)
     assert chunk.valid.tolist() == [True]
     torch.testing.assert_close(chunk.actions, tokenizer.decode([row]))

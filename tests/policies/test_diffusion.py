@@ -9,7 +9,8 @@ from torch import Tensor
 
 from oat.errors import InvalidOption
 from oat.policies import Denoising, Noise, TokenDecoding
-from oat.policies.diffusion import TRAINING_STEPS, add_noise, ddim_step, ddim_times, signal_levels
+from oat.policies.denoising_predictor import TRAINING_STEPS, ddim_step, ddim_times, signal_levels
+from oat.policies.diffusion import add_noise
 from tests.policies.small import diffusion, observe
 from tests.tokenizers.fitted import DIM, HORIZON, smooth_chunks
 

@@ -23,7 +23,7 @@ from oat.policies import DiffusionPolicy, load_policy
 from oat.policies.context import ContextConfig, ContextEncoder, VisionConfig, describe_context
 from oat.training.config import TrainConfig
 from oat.training.optimizers import make_optimizers
-from oat.training.policies import DiffusionTraining
+from oat.training.policies import PolicyTraining
 from tests.datasets import CAMERA
 from tests.policies.small import diffusion
 
@@ -70,7 +70,7 @@ def _observation(rows: int = 2) -> Observation:
 def _groups(policy: DiffusionPolicy, vision_learning_rate: float) -> list[dict[str, Any]]:
     """The parameters as the training loop groups them."""
     windows = Windows(Episodes.from_arrays(np.zeros((4, 3), np.float32), [4]), WindowConfig())
-    task = DiffusionTraining(windows, windows, vision_learning_rate, policy)
+    task = PolicyTraining(windows, windows, vision_learning_rate, policy)
     return [g for each in make_optimizers(policy, task.learning_rates(), TrainConfig()) for g in each.param_groups]
 
 

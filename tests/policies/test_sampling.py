@@ -5,16 +5,17 @@ import torch
 
 from oat.errors import InvalidOption
 from oat.policies import Noise, TokenDecoding
-from oat.policies.decoding import choose, gumbel
+from oat.policies.decoding import gumbel, likely_tokens, sample, token_noise
 from tests.policies.small import KINDS, autoregressive, choose_rows, observe, policy_of
 
-ALL = TokenDecoding(top_k=None)
 EVERY_KIND = (*KINDS, "diffusion")
 
 
 def _frequencies(logits: torch.Tensor, decoding: TokenDecoding, draws: int = 40_000) -> torch.Tensor:
     noise = gumbel(torch.rand(draws, len(logits), generator=torch.Generator().manual_seed(0)))
-    chosen = choose(logits.expand(draws, -1), decoding, noise)
+    rows = logits.expand(draws, -1)
+    chosen, log_probabilities = sample(rows, noise, decoding.temperature, likely_tokens(decoding, len(logits)))
+    torch.testing.assert_close(log_probabilities, logits.log_softmax(-1)[chosen])  # before temperature and top-k
     return torch.bincount(chosen, minlength=len(logits)) / draws
 
 
@@ -54,8 +55,10 @@ def test_the_limits_of_sampling_are_greedy(kind: str, decoding: TokenDecoding) -
 def test_greedy_takes_the_most_likely_token() -> None:
     logits = torch.randn(5, 20, generator=torch.Generator().manual_seed(0))
     noise = gumbel(torch.rand(5, 20, generator=torch.Generator().manual_seed(1)))
-    assert torch.equal(choose(logits, TokenDecoding(greedy=True), noise), logits.argmax(-1))
-    assert not torch.equal(choose(logits, ALL, noise), logits.argmax(-1))
+    for noise_or_zeros in (None, torch.zeros(5, 20)):
+        assert torch.equal(sample(logits, noise_or_zeros, 1.0, 20)[0], logits.argmax(-1))
+    assert not torch.equal(sample(logits, noise, 1.0, 20)[0], logits.argmax(-1))
+    assert token_noise(TokenDecoding(greedy=True), Noise((1, 2)), 3, 20) is None
 
 
 def test_noise_belongs_to_the_row() -> None:

@@ -21,8 +21,8 @@ from oat.evaluation.protocol import PROTOCOLS
 from oat.interfaces import Environment, ExpertConfig, Simulator
 from oat.nn.transformer import Width
 from oat.policies import DiffusionPolicy
+from oat.policies.config import PolicyConfig
 from oat.policies.context import describe_context
-from oat.policies.policy import PolicyConfig
 from oat.sims import load_simulator
 from oat.sims.libero import ASSETS_VARIABLE, Libero, LiberoEnv, find_assets, import_libero, read_initial_states
 from oat.sims.replay import Replay

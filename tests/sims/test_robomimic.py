@@ -19,8 +19,8 @@ from oat.evaluation.workers.processes import LocalProcesses
 from oat.interfaces import Demonstration, Expert, ExpertConfig, Simulator
 from oat.nn.transformer import Width
 from oat.policies import Denoising, DiffusionPolicy
+from oat.policies.config import PolicyConfig
 from oat.policies.context import describe_context
-from oat.policies.policy import PolicyConfig
 from oat.sims import load_simulator
 from oat.sims.collect import attempt_seed, collect_demonstrations
 from oat.sims.config import CollectConfig

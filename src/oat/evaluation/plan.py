@@ -1,6 +1,6 @@
 """Which episodes an evaluation consists of, and whether the policy fits the benchmark at all."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,10 +14,7 @@ from oat.evaluation.records import EpisodeKey
 from oat.evaluation.rollout import Episode
 from oat.interfaces import Simulator
 from oat.io.checkpoints import find_checkpoint, fingerprint
-from oat.policies import AutoregressivePolicy, Decoding, Denoising, Policy, TokenDecoding
-from oat.tokenizers.autoencoder import AutoencoderTokenizer
-from oat.tokenizers.oat import OATConfig
-from oat.training.config import FitConfig
+from oat.policies import Decoding, DecodingOptions, Policy
 
 
 @dataclass(frozen=True)
@@ -71,57 +68,24 @@ def plan_evaluation(config: EvalConfig, policy: Policy, simulator: Simulator) ->
 
 def method_name(policy: Policy) -> str:
     """As tables call it: what is compared as one method has one name, whatever its size."""
-    if not isinstance(policy, AutoregressivePolicy):
-        return "dp"
-    tokenizer = policy.tokenizer
-    unordered = tokenizer.prefix_decodable and tokenizer.config.objective.keep == "full"
-    departures = _departures(tokenizer) if isinstance(tokenizer, AutoencoderTokenizer) else ()
-    return "-".join((tokenizer.kind + "×" * unordered, *departures))
-
-
-def _departures(tokenizer: AutoencoderTokenizer) -> Iterator[str]:
-    """What tells a learned tokenizer from the paper's, as the directories of its ablations are called."""
-    config, usual = tokenizer.config, OATConfig()
-    if config.objective.keep == "powers_of_two":
-        yield "powers-of-two"
-    if isinstance(config, OATConfig) and config.register_attention != usual.register_attention:
-        yield f"{config.register_attention}-registers"
-    if config.decoder.kind != usual.decoder.kind:
-        yield config.decoder.kind
-    elif config.decoder.causal != usual.decoder.causal:
-        yield "full-decoder"
-    if config.levels != usual.levels:
-        yield f"levels-{'-'.join(map(str, config.levels))}"
-    if (tokenizer.action_horizon, config.latent_horizon) != (FitConfig.action_horizon, usual.latent_horizon):
-        yield f"{tokenizer.action_horizon}x{config.latent_horizon}"
+    return policy.method
 
 
 def decoding_name(decoding: Decoding) -> str:
     """Short and unique."""
-    if isinstance(decoding, Denoising):
-        return f"{decoding.steps} steps"
-    usual, length = TokenDecoding(), f"K={decoding.num_tokens or 'all'}"
-    if decoding.greedy:
-        return f"{length} greedy"
-    temperature = "" if decoding.temperature == usual.temperature else f" T={decoding.temperature:g}"
-    return length + temperature + ("" if decoding.top_k == usual.top_k else f" top-{decoding.top_k or 'all'}")
+    return decoding.name
 
 
 def choose_decodings(config: EvalConfig, policy: Policy) -> list[Decoding]:
     """What the options ask for, refusing those that mean nothing to this kind of policy."""
-    drawn = TokenDecoding(None, config.temperature, config.top_k or None, config.greedy)
-    if not isinstance(policy, AutoregressivePolicy):
-        if config.num_tokens or drawn != TokenDecoding():
-            raise InvalidOption("a diffusion policy generates no tokens: leave out the options of token sampling")
-        return [Denoising() if config.denoising_steps is None else Denoising(config.denoising_steps)]
-    if config.denoising_steps is not None:
-        raise InvalidOption("a policy that generates tokens does not denoise: leave out --denoising-steps")
-    all_tokens = policy.longest if policy.tokenizer.prefix_decodable else None
-    counts = config.num_tokens or (all_tokens,)
-    decodings: list[Decoding] = [TokenDecoding(k, drawn.temperature, drawn.top_k, drawn.greedy) for k in counts]
-    for decoding in decodings:
-        policy.check_decoding(decoding)
-    return decodings
+    options = DecodingOptions(
+        num_tokens=config.num_tokens,
+        temperature=config.temperature,
+        top_k=config.top_k or None,
+        greedy=config.greedy,
+        denoising_steps=config.denoising_steps,
+    )
+    return policy.decodings(options)
 
 
 def _cameras(policy: Policy) -> tuple[str, ...]:

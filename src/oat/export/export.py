@@ -6,7 +6,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +15,17 @@ from rich.console import Console
 
 from oat.errors import CheckpointError
 from oat.export.config import Precision
-from oat.export.fusion import fuse
-from oat.export.graph_policies import TokenShape
-from oat.export.graphs import ContextGraph, Graph, make_graphs
+from oat.export.graph_policy import graph_class
+from oat.export.graphs import Graph
 from oat.export.loading import RUNTIME, load_runtime
 from oat.io.checkpoints import CONFIG_FILE, VERSION, config_to_json, staged_checkpoint
 from oat.io.extras import import_extra
-from oat.policies import AutoregressivePolicy, ChunkPredictor, Noise, Policy, load_policy
+from oat.policies import ChunkPredictor, Noise, Policy, load_policy
 
 _OPSET = 20
 _CHECKED = 256  # random observations on which an export is held against its policy
-_MUST_AGREE, _MAY_DIFFER = 0.99, 1e-3  # the last bits of sums decide a token once in many thousands
+_MUST_AGREE = 0.99  # the last bits of sums decide a token once in many thousands
+_MAY_DIFFER = 1e-3
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,12 @@ def export_policy(path: Path, out: Path, precision: Precision = "float32", threa
 
 def write_graphs(policy: Policy, folder: Path, precision: Precision = "float32") -> None:
     """Write config.json and one ONNX file per graph into an existing directory."""
-    models = {name: to_onnx(graph) for name, graph in make_graphs(policy).items()}
+    graphs = graph_class(type(policy))
+    models = {name: to_onnx(graph) for name, graph in graphs.graphs_of(policy).items()}
     if precision == "int8":
-        models["step"] = to_int8(models["step"])
-    shape = TokenShape.of(policy) if isinstance(policy, AutoregressivePolicy) else None
-    if shape is not None:
-        models["chunk"] = fuse(models, shape)
+        models |= {name: to_int8(models[name]) for name in graphs.quantized}
+    shape = graphs.shape_of(policy)
+    models |= graphs.join(models, shape)
     for name, model in models.items():
         (folder / f"{name}.onnx").write_bytes(model)
     described = {
@@ -73,14 +73,14 @@ def write_graphs(policy: Policy, folder: Path, precision: Precision = "float32")
         "graphs_sha256": {name: hashlib.sha256(model).hexdigest() for name, model in models.items()},
         "context": config_to_json(policy.observed),
         "space": config_to_json(policy.space),
-        "shape": None if shape is None else asdict(shape),
+        "shape": shape,
         "trained_on": policy.trained_on,
     }
     (folder / CONFIG_FILE).write_text(json.dumps(described, indent=2, ensure_ascii=False))
 
 
 def compare(first: ChunkPredictor, second: ChunkPredictor, rows: int = _CHECKED, seed: int = 0) -> Agreement:
-    """Let both see the same random observations."""
+    """Return how far two policies agree on the same random observations."""
     observation = first.random_observation(rows, seed)
     noise = Noise.of([seed] * rows, range(rows))
     one, other = (policy.predict_chunk(observation, noise=noise) for policy in (first, second))
@@ -93,7 +93,7 @@ def compare(first: ChunkPredictor, second: ChunkPredictor, rows: int = _CHECKED,
 
 
 def to_onnx(graph: Graph) -> bytes:
-    """A graph as the contents of an ONNX file, without anything about the machine it was made on."""
+    """Return a graph as the contents of an ONNX file, without anything about the machine it was made on."""
     import_extra("onnxscript", "export")
     batch = torch.export.Dim.DYNAMIC
     free = {
@@ -101,8 +101,8 @@ def to_onnx(graph: Graph) -> bytes:
         for name, value in graph.inputs.items()
     }
     shapes: Any = tuple(free.values())
-    if isinstance(graph.module, ContextGraph):  # its observations are one variadic argument
-        shapes = (shapes[0], shapes[1:])
+    if graph.variadic_from is not None:
+        shapes = (*shapes[: graph.variadic_from], shapes[graph.variadic_from :])
     with _quiet():
         program = torch.onnx.export(
             graph.module.eval(),
@@ -125,7 +125,7 @@ def to_onnx(graph: Graph) -> bytes:
 
 
 def to_int8(model: bytes) -> bytes:
-    """The same graph with the weights of its products as 8-bit numbers, each block of 64 with its scale.
+    """Return the same graph with the weights of its products as 8-bit numbers, each block of 64 with its scale.
 
     Products are of 8-bit numbers, too. A token's time is mostly that of reading the weights, of which there are then a
     quarter.
@@ -141,7 +141,7 @@ def to_int8(model: bytes) -> bytes:
 
 
 def _name_axes(graph: Any) -> None:
-    """Call the free axes what they are; the exporter's own names mean one thing in one graph, another in the next."""
+    """Name the free axes: the exporter's own names mean one thing in one graph, another in the next."""
     names = {}
     for value in graph.input:
         for axis in value.type.tensor_type.shape.dim:
@@ -155,7 +155,7 @@ def _name_axes(graph: Any) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporter warns of its own deprecated calls, of axes' names and of packages that it does without."""
+    """Silence the exporter, which warns of its own deprecated calls, of axes' names and of packages it does without."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnxruntime.quantization")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

@@ -4,10 +4,8 @@ Between two steps nothing returns to Python, which saves about a tenth of a chun
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
-from oat.export.graph_policies import TokenShape
 from oat.io.extras import import_extra
 
 # What surrounds the three graphs. Its inputs stand for more: the observations, and what the actions need.
@@ -50,12 +48,13 @@ step (int64 number, bool go, int64[rows] last, float[rows, {cache_heads}, {longe
 """
 
 
-def fuse(models: Mapping[str, bytes], shape: TokenShape) -> bytes:
-    """The graphs of a next-token policy as one; the length of its noise tells how many tokens to generate."""
-    onnx, parser = import_extra("onnx", "export"), import_extra("onnx.parser", "export")
+def fuse(models: Mapping[str, bytes], shape: Mapping[str, Any]) -> bytes:
+    """Return the graphs of a next-token policy as one; the length of its noise tells how many tokens to generate."""
+    onnx = import_extra("onnx", "export")
+    parser = import_extra("onnx.parser", "export")
     parts = {name: onnx.load_from_string(model) for name, model in models.items()}
     context, step, actions = (_own_names(parts[name].graph, name) for name in ("context", "step", "actions"))
-    chunk, body = (parser.parse_graph(text.format(**asdict(shape))) for text in (_CHUNK, _STEP))
+    chunk, body = (parser.parse_graph(text.format(**shape)) for text in (_CHUNK, _STEP))
     before = [node.op_type for node in body.node].index("Gather") + 1
     _insert(body.node, before, step.node)
     loop = [node.op_type for node in chunk.node].index("Loop")
@@ -74,7 +73,7 @@ def fuse(models: Mapping[str, bytes], shape: TokenShape) -> bytes:
 
 
 def _own_names(graph: Any, prefix: str) -> Any:
-    """The graph with its inner names made its own; by those of inputs and outputs the graphs are joined."""
+    """Return the graph with its inner names made its own; by those of inputs and outputs the graphs are joined."""
     public = {value.name: value.name for value in (*graph.input, *graph.output)}
     public |= {"noise": "noise_now", "": ""}  # one step's noise is not the whole chunk's
     for node in graph.node:
@@ -87,7 +86,7 @@ def _own_names(graph: Any, prefix: str) -> Any:
 
 
 def _insert(nodes: Any, place: int, more: Any) -> None:
-    """Into a list that protobuf keeps, which cannot insert several."""
+    """Insert several nodes into a list that protobuf keeps, which cannot do it at once."""
     together = [*nodes[:place], *more, *nodes[place:]]
     del nodes[:]
     nodes.extend(together)

@@ -4,7 +4,6 @@ import gc
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -17,7 +16,7 @@ from oat.errors import InvalidOption
 from oat.export.config import EngineName, LatencyConfig
 from oat.export.export import write_graphs
 from oat.export.loading import compile_policy, load_predictor, load_runtime
-from oat.policies import ChunkPredictor, Decoding, Policy, TokenDecoding
+from oat.policies import ChunkPredictor, Decoding, DecodingOptions, Policy
 from oat.tables.terminal import make_table
 
 Name = TypeVar("Name", bound=str)
@@ -28,7 +27,7 @@ _BLOCK = 10  # chunks of one engine in a row: the caches are then its own, and l
 def measure_latency(config: LatencyConfig) -> None:
     """Time every engine with every K and batch size, and print them side by side."""
     predictors = _predictors(config)
-    table = make_table("milliseconds per chunk: p50 / p95 / p99", "tokens", "batch", *predictors)
+    table = make_table("milliseconds per chunk: p50 / p95 / p99", "decoding", "batch", *predictors)
     for rows in config.batch:
         for decoding in _decodings(config, next(iter(predictors.values()))):
             _add_row(table, predictors, decoding, rows, config.repeats)
@@ -42,12 +41,11 @@ def _add_row(
         name: partial(each.predict_chunk, each.random_observation(rows), decoding) for name, each in predictors.items()
     }
     times = time_calls(calls, repeats)
-    tokens = str(decoding.num_tokens or "all") if isinstance(decoding, TokenDecoding) else f"{decoding.steps} steps"
-    table.add_row(tokens, str(rows), *(_quantiles(each) for each in times.values()))
+    table.add_row(decoding.name, str(rows), *(_quantiles(each) for each in times.values()))
 
 
 def time_calls(calls: Mapping[Name, Callable[[], object]], repeats: int, block: int = _BLOCK) -> dict[Name, np.ndarray]:
-    """Milliseconds of every call; the calls take turns, so that what else the machine does disturbs all alike."""
+    """Return the milliseconds of every call; they take turns, so that what else the machine does disturbs all alike."""
     times: dict[Name, list[float]] = {name: [] for name in calls}
     for call in calls.values():
         call()
@@ -95,9 +93,6 @@ def _compiled(policy: Policy) -> ChunkPredictor:
 
 
 def _decodings(config: LatencyConfig, policy: ChunkPredictor) -> list[Decoding]:
-    """Those with the prefix lengths that are asked for, where there are prefixes."""
-    default = policy.default_decoding
-    if not isinstance(default, TokenDecoding):
-        return [default]
-    lengths = config.num_tokens if policy.anytime else (None,)
-    return [replace(default, num_tokens=length, num_actions=config.num_actions) for length in lengths]
+    """Return those decodings with the prefix lengths that are asked for which the policy can do."""
+    asked = DecodingOptions(config.num_tokens if policy.anytime else (None,), num_actions=config.num_actions)
+    return policy.decodings(asked.only(policy.options))

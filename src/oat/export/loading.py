@@ -7,11 +7,10 @@ from pathlib import Path
 import torch
 
 from oat.errors import CheckpointError, InvalidOption
-from oat.export.engines import Engine, OnnxEngine, TorchEngine
-from oat.export.graph_policies import GraphDiffusionPolicy, GraphPolicy, GraphTokenPolicy, TokenShape
-from oat.export.graphs import make_graphs
+from oat.export.engines import OnnxEngine, TorchEngine
+from oat.export.graph_policy import GraphPolicy, graph_class
 from oat.io.checkpoints import CONFIG_FILE, VERSION, checkpoint_kind, config_from_json
-from oat.policies import AutoregressivePolicy, ChunkPredictor, Policy, load_policy
+from oat.policies import POLICIES, ChunkPredictor, Policy, load_policy
 from oat.policies.context import ContextConfig
 from oat.tokenizers.tokenizer import ActionSpace
 
@@ -35,7 +34,9 @@ def load_runtime(path: str | Path, threads: int = 1) -> GraphPolicy:
     folder = Path(path).expanduser()
     try:
         described = json.loads((folder / CONFIG_FILE).read_text())
-        kind, version, hashes = described["kind"], described["version"], described.get("graphs_sha256", {})
+        kind = described["kind"]
+        version = described["version"]
+        hashes = described.get("graphs_sha256", {})
         if kind != RUNTIME or version != VERSION:
             raise CheckpointError(f"{folder} holds {kind!r} of version {version}, expected {RUNTIME!r} of {VERSION}")
         models = {name: (folder / f"{name}.onnx").read_bytes() for name in hashes}
@@ -43,20 +44,16 @@ def load_runtime(path: str | Path, threads: int = 1) -> GraphPolicy:
             if hashlib.sha256(model).hexdigest() != hashes[name]:
                 raise CheckpointError(f"{folder / name}.onnx is damaged: its contents are not those that were saved")
         context = config_from_json(ContextConfig, described["context"])
-        space, shape = config_from_json(ActionSpace, described["space"]), described["shape"]
-        return _make_policy(context, space, None if shape is None else TokenShape(**shape), OnnxEngine(models, threads))
+        space = config_from_json(ActionSpace, described["space"])
+        graphs = graph_class(POLICIES.find(described["policy"]))
+        return graphs.restore(context, space, OnnxEngine(models, threads), described["shape"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{folder} is not a readable export ({type(error).__name__}: {error})") from error
 
 
 def compile_policy(policy: Policy, device: str | torch.device = "cpu") -> GraphPolicy:
-    """The same graphs run by PyTorch's compiler; on CUDA with CUDA graphs."""
-    modules = {name: graph.module for name, graph in make_graphs(policy).items()}
-    shape = TokenShape.of(policy) if isinstance(policy, AutoregressivePolicy) else None
-    return _make_policy(policy.observed, policy.space, shape, TorchEngine(modules, torch.device(device)))
-
-
-def _make_policy(context: ContextConfig, space: ActionSpace, shape: TokenShape | None, engine: Engine) -> GraphPolicy:
-    if shape is None:
-        return GraphDiffusionPolicy(context, space, engine)
-    return GraphTokenPolicy(context, space, engine, shape)
+    """Return the same graphs run by PyTorch's compiler; on CUDA with CUDA graphs."""
+    graphs = graph_class(type(policy))
+    modules = {name: graph.module for name, graph in graphs.graphs_of(policy).items()}
+    engine = TorchEngine(modules, torch.device(device))
+    return graphs.restore(policy.observed, policy.space, engine, graphs.shape_of(policy))

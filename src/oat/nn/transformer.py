@@ -52,7 +52,7 @@ def split_heads(x: Float[Tensor, "batch *time dim"], width: Width) -> Heads:
     """Return a tensor's heads, each with its part of the last axis."""
     if x.ndim == 2:
         return x.view(-1, width.heads, 1, width.head_dim)
-    return x.view(x.shape[0], -1, width.heads, width.head_dim).transpose(1, 2)
+    return x.unflatten(2, (width.heads, width.head_dim)).transpose(1, 2)
 
 
 def merge_heads(x: Heads, rows: bool) -> Float[Tensor, "batch *time dim"]:
@@ -76,8 +76,8 @@ class Linear(nn.Linear):
         """Return the product of the weights with x, plus the bias if there is one."""
         return F.linear(x, self.weight, self.bias)
 
-    def add_to(self, x: Float[Tensor, "*#n outputs"], y: Float[Tensor, "*n inputs"]) -> Float[Tensor, "*n outputs"]:
-        """Return x plus what the layer makes of y."""
+    def add_to(self, x: Float[Tensor, "... outputs"], y: Float[Tensor, "*n inputs"]) -> Float[Tensor, "*n outputs"]:
+        """Return x, which may be one row for all, plus what the layer makes of y."""
         return x + F.linear(y, self.weight, self.bias)
 
 

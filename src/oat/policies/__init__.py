@@ -1,18 +1,22 @@
-"""Stage 3 of the pipeline: observation → chunk."""
+"""Stage 3 of the pipeline: observation → chunk.
 
-from pathlib import Path
-from typing import Any
+A new policy is one file with its configuration and its class, and one line in `POLICIES`. Importing this package does
+not import torch; the classes are imported when they are first used.
+"""
 
-from oat.errors import CheckpointError
-from oat.io.checkpoints import CONFIG_FILE, config_from_json, find_checkpoint, load_checkpoint
-from oat.policies.autoregressive import TOKENIZER_FOLDER, AutoregressivePolicy
-from oat.policies.context import ContextConfig
-from oat.policies.decoding import Decoding, Denoising, Noise, TokenDecoding
-from oat.policies.diffusion import DiffusionPolicy
-from oat.policies.policy import Policy, PolicyConfig
-from oat.policies.predictor import Chunk, ChunkPredictor
-from oat.tokenizers.tokenizer import ActionSpace
-from oat.training.tokenizers import load_tokenizer
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from oat.io.kinds import Kinds, Later
+from oat.policies.config import AutoregressiveConfig, DiffusionConfig, PolicyConfig
+
+if TYPE_CHECKING:
+    from oat.policies.autoregressive import AutoregressivePolicy
+    from oat.policies.decoding import Decoding, DecodingOptions, Denoising, Noise, TokenDecoding
+    from oat.policies.diffusion import DiffusionPolicy
+    from oat.policies.loading import load_policy
+    from oat.policies.policy import Policy
+    from oat.policies.predictor import Chunk, ChunkPredictor
 
 __all__ = [
     "POLICIES",
@@ -20,38 +24,40 @@ __all__ = [
     "Chunk",
     "ChunkPredictor",
     "Decoding",
+    "DecodingOptions",
     "Denoising",
     "DiffusionPolicy",
     "Noise",
     "Policy",
+    "PolicyConfig",
     "TokenDecoding",
     "load_policy",
 ]
 
-POLICIES: dict[str, type[Policy]] = {policy.kind: policy for policy in (AutoregressivePolicy, DiffusionPolicy)}
+POLICIES: "Kinds[Policy]" = Kinds(
+    "policy",
+    {
+        "autoregressive": Later("oat.policies.autoregressive", "AutoregressivePolicy", AutoregressiveConfig),
+        "diffusion": Later("oat.policies.diffusion", "DiffusionPolicy", DiffusionConfig),
+    },
+)
+
+_LATER = {
+    "AutoregressivePolicy": "oat.policies.autoregressive",
+    "Chunk": "oat.policies.predictor",
+    "ChunkPredictor": "oat.policies.predictor",
+    "Decoding": "oat.policies.decoding",
+    "DecodingOptions": "oat.policies.decoding",
+    "Denoising": "oat.policies.decoding",
+    "DiffusionPolicy": "oat.policies.diffusion",
+    "Noise": "oat.policies.decoding",
+    "Policy": "oat.policies.policy",
+    "TokenDecoding": "oat.policies.decoding",
+    "load_policy": "oat.policies.loading",
+}
 
 
-def load_policy(path: str | Path) -> Policy:
-    """A policy of any kind from a checkpoint, or the best one of a run."""
-    folder = find_checkpoint(path)
-    described, tensors = load_checkpoint(folder, POLICIES)
-    try:
-        policy = _build(folder, described)
-    except KeyError as error:
-        raise CheckpointError(f"{folder / CONFIG_FILE} lacks {error}") from error
-    policy.trained_on = dict(described.get("trained_on", {}))
-    kept = {name: tensor for name, tensor in policy.state_dict().items() if name not in policy.own_state()}
-    try:
-        policy.load_state_dict({**kept, **tensors})
-    except RuntimeError as error:
-        raise CheckpointError(f"{folder}: its weights do not fit its configuration ({error})") from error
-    return policy.eval()
-
-
-def _build(folder: Path, described: dict[str, Any]) -> Policy:
-    """The policy without its weights, but with its tokenizer."""
-    context = config_from_json(ContextConfig, described["context"])
-    config = config_from_json(PolicyConfig, described["config"])
-    if described["kind"] == AutoregressivePolicy.kind:
-        return AutoregressivePolicy(context, load_tokenizer(folder / TOKENIZER_FOLDER), config, described["longest"])
-    return DiffusionPolicy(context, config_from_json(ActionSpace, described["space"]), config)
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LATER[name]), name)

@@ -1,6 +1,6 @@
 """Next-token policy over any action tokenizer (paper, section IV-D and algorithm 2)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +13,24 @@ from oat.data.normalize import Normalizer
 from oat.errors import InvalidOption
 from oat.nn.generation import Generation
 from oat.nn.transformer import along_outputs
+from oat.policies.config import AutoregressiveConfig, PolicyConfig
 from oat.policies.context import ContextConfig, Values
-from oat.policies.deadline import Pace
-from oat.policies.decoding import Decoding, Noise, TokenDecoding, TokenLimits, choose, gumbel
-from oat.policies.policy import Policy, PolicyConfig
+from oat.policies.decoding import Noise, TokenDecoding, TokenLimits, likely_tokens, sample, token_noise
+from oat.policies.learning import HeldOut, Lesson, PolicySetup, mean_over_processes
+from oat.policies.method_names import tokenizer_method
+from oat.policies.policy import Policy
 from oat.policies.predictor import Chunk
+from oat.policies.token_predictor import Ids, LogProbabilities, NextToken, TokenPredictor
+from oat.tokenizers.loading import load_tokenizer
 from oat.tokenizers.tokenizer import ActionTokenizer
 from oat.tokenizers.tokens import Tokens
 
 TOKENIZER_FOLDER = "tokenizer"
+_MARGIN = 1.25  # a generated FAST sequence may be this much longer than the longest that was taught
+_SHOWN_POSITIONS = 8
 
 
-class AutoregressivePolicy(Policy):
+class AutoregressivePolicy(TokenPredictor, Policy):
     """p(T | o) = Π p(T_i | T_<i, o) over the tokens of its tokenizer, which is frozen and part of its checkpoint.
 
     BOS is an input and never a logit. Tokenizers of variable length get one more output, EOS; a sequence that does
@@ -32,6 +38,9 @@ class AutoregressivePolicy(Policy):
     """
 
     kind = "autoregressive"
+    config_class = AutoregressiveConfig
+    exported_as = "oat.export.token_graphs:GraphTokenPolicy"
+    tokenizer: ActionTokenizer
 
     def __init__(
         self,
@@ -40,32 +49,53 @@ class AutoregressivePolicy(Policy):
         config: PolicyConfig | None = None,
         longest: int | None = None,
     ) -> None:
-        super().__init__(context, tokenizer.space, config or PolicyConfig())
+        super().__init__(context, tokenizer.space, config or AutoregressiveConfig())
         self.tokenizer = tokenizer.requires_grad_(False).eval()
         self.variable_length = not tokenizer.total
         self.longest = tokenizer.max_tokens if longest is None else longest
         """The most tokens that are generated, EOS not counted."""
+        self.eos = tokenizer.vocab_size if self.variable_length else None
         self.outputs = tokenizer.vocab_size + self.variable_length
         self.embedding = nn.Embedding(self.outputs + 1, self.config.width.dim)
         nn.init.normal_(self.embedding.weight, std=0.02)
         self.embedding.weight = along_outputs(self.embedding.weight)
         self.positions = nn.Parameter(torch.randn(self.length, self.config.width.dim) * 0.02)
 
-    @property
-    def length(self) -> int:
-        """The longest sequence, EOS included."""
-        return self.longest + self.variable_length
+    @classmethod
+    def for_training(cls, setup: PolicySetup, config: PolicyConfig) -> "AutoregressivePolicy":
+        assert setup.tokenizer is not None
+        tokenizer = setup.tokenizer
+        longest = None
+        if not tokenizer.total and setup.longest_tokens is not None:
+            longest = min(tokenizer.max_tokens, round(_MARGIN * setup.longest_tokens))
+        return cls(setup.context, tokenizer, config, longest)
+
+    @classmethod
+    def restore(
+        cls, folder: Path, described: Mapping[str, Any], context: ContextConfig, config: PolicyConfig
+    ) -> "AutoregressivePolicy":
+        return cls(context, load_tokenizer(folder / TOKENIZER_FOLDER), config, described["longest"])
 
     @property
-    def eos(self) -> int:
-        return self.tokenizer.vocab_size
+    def limits(self) -> TokenLimits:
+        tokenizer = self.tokenizer
+        return TokenLimits(tokenizer.kind, tokenizer.prefix_decodable, self.longest, self.space.action_horizon)
+
+    @property
+    def method(self) -> str:
+        return tokenizer_method(self.tokenizer)
+
+    @property
+    def teacher(self) -> ActionTokenizer:
+        return self.tokenizer
 
     @property
     def bos(self) -> int:
+        """Return the input of the first position."""
         return self.outputs
 
     def train(self, mode: bool = True) -> "AutoregressivePolicy":
-        """The tokenizer stays as it is: its targets must not change with the policy's mode."""
+        """Change the mode of all but the tokenizer: its targets must not change with the policy's mode."""
         super().train(mode)
         self.tokenizer.eval()
         return self
@@ -77,7 +107,7 @@ class AutoregressivePolicy(Policy):
         tokens: Tokens,
         generator: torch.Generator | None = None,
     ) -> tuple[Float[Tensor, "batch length"], Float[Tensor, "batch length"], Int64[Tensor, "batch length"]]:
-        """For every position its negative log-likelihood, whether it counts, and the most likely token there."""
+        """Return every position's negative log-likelihood, whether it counts, and the most likely token there."""
         targets, counts = self.targets(tokens)
         context = self.context(values, tasks, generator)
         given = F.pad(targets[:, :-1], (1, 0), value=self.bos)
@@ -87,82 +117,95 @@ class AutoregressivePolicy(Policy):
         return nll * counts, counts, logits.detach().argmax(-1)
 
     def targets(self, tokens: Tokens) -> tuple[Int64[Tensor, "batch length"], Float[Tensor, "batch length"]]:
-        """Ids to predict, with EOS where the kind needs it, and 1 where a position counts."""
+        """Return ids to predict, with EOS where the tokenizer needs it, and 1 where a position counts."""
         width = int(tokens.lengths.max()) + self.variable_length if self.variable_length else self.longest
         if width > self.length:
             raise InvalidOption(f"the policy generates at most {self.longest} tokens, a target has {width - 1}")
         places = torch.arange(width, device=tokens.ids.device)
         ids = F.pad(tokens.ids, (0, max(0, width - tokens.ids.shape[1])))[:, :width]
-        if self.variable_length:
+        if self.eos is not None:
             ids = torch.where(places < tokens.lengths[:, None], ids, self.eos)
         return ids, (places < tokens.lengths[:, None] + self.variable_length).float()
 
     def _logits(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch outputs"]:
-        """The output weights are the embeddings; BOS, the last of them, is left out."""
+        """Return a logit for every token; the output weights are the embeddings without BOS, the last of them."""
         return F.linear(hidden, self.embedding.weight[: self.outputs]).float()
 
     @property
     def action_normalizer(self) -> Normalizer:
         return self.tokenizer.normalizer
 
-    @property
-    def default_decoding(self) -> TokenDecoding:
-        return TokenDecoding()
+    def loss(
+        self, module: Callable[..., Any], lesson: Lesson, generator: torch.Generator
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """Return the mean negative log-likelihood of the tokens that count (teacher forcing)."""
+        assert lesson.tokens is not None
+        nll, counts, _ = module(lesson.values, lesson.tasks, lesson.tokens.to(lesson.tasks.device), generator)
+        per_position = (nll.detach().sum(0) / counts.sum(0).clamp_min(1))[:_SHOWN_POSITIONS]
+        shown = {f"nll_{place}": value for place, value in enumerate(per_position, start=1)}
+        return nll.sum() / mean_over_processes(counts.sum()), shown
 
-    def check_decoding(self, decoding: Decoding) -> None:
-        limits = TokenLimits(self.tokenizer.kind, self.anytime, self.longest, self.space.action_horizon)
-        limits.check(decoding)
+    @torch.no_grad()
+    def measure(self, held_out: HeldOut) -> Mapping[str, float]:
+        """Return how likely the policy finds held-out tokens, and how far its own chunks are from what was done."""
+        sums = torch.zeros(3, self.length)
+        chunks = 0
+        for lesson in held_out.lessons():
+            assert lesson.tokens is not None
+            fitting = torch.nonzero(lesson.tokens.lengths <= self.longest).squeeze(-1)
+            if len(fitting) == 0:
+                continue
+            tokens = lesson.tokens[fitting]
+            values = {key: value[fitting] for key, value in lesson.values.items()}
+            nll, counts, likely = self(values, lesson.tasks[fitting], tokens)
+            right = (likely == self.targets(tokens)[0]) * counts
+            sums[:, : nll.shape[1]] += torch.stack([nll.sum(0), right.sum(0), counts.sum(0)]).cpu()
+            chunks += len(fitting)
+        nll, right, counts = sums
+        measures = {"score": float(nll.sum() / counts.sum()), "nll_chunk": float(nll.sum()) / max(chunks, 1)}
+        for place in torch.nonzero(counts)[:_SHOWN_POSITIONS, 0].tolist():
+            measures[f"nll_{place + 1}"] = float(nll[place] / counts[place])
+            measures[f"accuracy_{place + 1}"] = float(right[place] / counts[place])
+        return {**measures, **self._measure_generated(held_out)}
 
-    @property
-    def anytime(self) -> bool:
-        return self.tokenizer.prefix_decodable
+    def _measure_generated(self, held_out: HeldOut) -> dict[str, float]:
+        errors = held_out.open_loop_errors(self, TokenDecoding(greedy=True))
+        if self.anytime:
+            return {f"mse_{count}": float(mean) for count, mean in enumerate(errors.mean(1), start=1)}
+        undecodable = errors[-1].isnan()
+        measures = {"undecodable": float(undecodable.float().mean())}
+        return measures if bool(undecodable.all()) else {"mse": float(errors[-1].nanmean()), **measures}
 
-    def generate(
-        self, values: Values, tasks: Int64[Tensor, " batch"], decoding: Any, noise: Noise | None, pace: Pace
-    ) -> Iterator[Chunk]:
-        state, length = self.current_state(values), decoding.num_tokens or self.length
-        ids, log_probabilities = list[Tensor](), list[Tensor]()
-        for last, log_probability in self.generate_tokens(values, tasks, decoding, noise):
-            ids.append(last)
-            log_probabilities.append(log_probability)
-            wanted = pace.wants_chunk() and self.anytime
-            finished = len(ids) == length or self._all_ended(ids)
-            if wanted or finished:
-                yield self._chunk(torch.stack(ids, 1), torch.stack(log_probabilities, 1), state, decoding.num_actions)
-            if finished:
-                return
-
-    def _all_ended(self, ids: list[Tensor]) -> bool:
-        return self.variable_length and bool((torch.stack(ids) == self.eos).any(0).all())
-
-    def generate_tokens(
+    def start_tokens(
         self, values: Values, tasks: Int64[Tensor, " batch"], decoding: TokenDecoding, noise: Noise | None
-    ) -> Iterator[tuple[Int64[Tensor, " batch"], Float[Tensor, " batch"]]]:
-        """The next id of every row and its log-probability, again and again."""
-        context, length = self.context(values, tasks), decoding.num_tokens or self.length
-        random = None
-        if noise is not None and not decoding.greedy:
-            random = gumbel(noise.uniform(length, self.outputs)).to(context.device)
+    ) -> NextToken:
+        context = self.context(values, tasks)
+        length = decoding.num_tokens or self.length
+        random = token_noise(decoding, noise, length, self.outputs)
+        random = None if random is None else random.to(context.device)
+        top_k = likely_tokens(decoding, self.outputs)
         last = torch.full((len(context),), self.bos, device=context.device)
         with torch.inference_mode():
             sequence = Generation(self.backbone, context, length)
-        for place in range(length):
-            with torch.inference_mode():
-                embedded = F.embedding(last, self.embedding.weight) + self.positions[place]
-                logits = self._logits(sequence.step(embedded))
-                last = choose(logits, decoding, None if random is None else random[:, place])
-                log_probability = logits.log_softmax(-1).gather(1, last[:, None])[:, 0]
-            yield last, log_probability
 
-    def _chunk(
-        self,
-        ids: Int64[Tensor, "batch tokens"],
-        log_probabilities: Float[Tensor, "batch tokens"],
-        state: Float[Tensor, "batch state"] | None,
-        num_actions: int | None,
+        @torch.inference_mode()
+        def next_token(place: int) -> tuple[Tensor, Tensor]:
+            nonlocal last
+            embedded = F.embedding(last, self.embedding.weight) + self.positions[place]
+            logits = self._logits(sequence.step(embedded))
+            last, log_probability = sample(
+                logits, None if random is None else random[place], decoding.temperature, top_k
+            )
+            return last, log_probability
+
+        return next_token
+
+    def make_chunk(
+        self, ids: Ids, log_probabilities: LogProbabilities, values: Values, num_actions: int | None
     ) -> Chunk:
+        state = self.current_state(values)
         lengths = torch.full((len(ids),), ids.shape[1], device=ids.device)
-        if not self.variable_length:
+        if self.eos is None:
             tokens = Tokens(ids, lengths)
             actions, valid = self.tokenizer.try_decode(tokens, num_actions, state)
             return Chunk(actions, valid, lengths, tokens, log_probabilities)
@@ -173,6 +216,7 @@ class AutoregressivePolicy(Policy):
         decodable = Tokens(tokens.ids, lengths.clamp(1, self.tokenizer.max_tokens))
         actions, valid = self.tokenizer.try_decode(decodable, num_actions, state)
         valid = valid & finished & (lengths > 0)
+        # EOS was drawn, too: its log-probability counts, what follows it does not.
         counted = torch.arange(ids.shape[1], device=ids.device) <= lengths[:, None]
         return Chunk(
             actions.where(valid[:, None, None], torch.nan), valid, lengths, tokens, log_probabilities * counted

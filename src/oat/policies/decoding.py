@@ -1,7 +1,8 @@
 """How a policy draws a chunk, as a value; and the random numbers for it, which belong to rows and not to batches."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields
 
 import torch
 from jaxtyping import Float, Int64
@@ -11,8 +12,17 @@ from oat.data.shuffle import derive_key
 from oat.errors import InvalidOption
 
 
+class Decoding(ABC):
+    """Say how one kind of policy draws a chunk; every kind has a frozen dataclass of its own."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Return a name that is short and unique among the decodings of a kind; records and tables carry it."""
+
+
 @dataclass(frozen=True)
-class TokenDecoding:
+class TokenDecoding(Decoding):
     """Sampling tokens from an autoregressive policy."""
 
     num_tokens: int | None = None
@@ -32,9 +42,19 @@ class TokenDecoding:
         if (self.num_tokens is not None and self.num_tokens < 1) or (self.top_k is not None and self.top_k < 1):
             raise InvalidOption(f"num_tokens and top_k must be at least 1, got {self.num_tokens} and {self.top_k}")
 
+    @property
+    def name(self) -> str:
+        length = f"K={self.num_tokens or 'all'}"
+        if self.greedy:
+            return f"{length} greedy"
+        usual = TokenDecoding()
+        temperature = "" if self.temperature == usual.temperature else f" T={self.temperature:g}"
+        top_k = "" if self.top_k == usual.top_k else f" top-{self.top_k or 'all'}"
+        return length + temperature + top_k
+
 
 @dataclass(frozen=True)
-class Denoising:
+class Denoising(Decoding):
     """Sampling a chunk from a diffusion policy."""
 
     steps: int = 10
@@ -44,8 +64,31 @@ class Denoising:
         if self.steps < 1:
             raise InvalidOption(f"at least one denoising step is needed, got {self.steps}")
 
+    @property
+    def name(self) -> str:
+        return f"{self.steps} steps"
 
-Decoding = TokenDecoding | Denoising
+
+@dataclass(frozen=True)
+class DecodingOptions:
+    """What a user may ask of a policy whose kind is not known yet; a kind refuses what means nothing to it."""
+
+    num_tokens: tuple[int | None, ...] = ()
+    """Prefix lengths, one decoding for each; by default all tokens, counted where every prefix decodes."""
+    temperature: float = TokenDecoding.temperature
+    top_k: int | None = TokenDecoding.top_k
+    greedy: bool = False
+    num_actions: int | None = None
+    denoising_steps: int | None = None
+
+    def only(self, names: Collection[str]) -> "DecodingOptions":
+        """Return the options without those of other names, which then have their defaults."""
+        return DecodingOptions(**{name: getattr(self, name) for name in names})
+
+    def changed(self) -> set[str]:
+        """Return the names of the options that do not have their default value; leaving out K does not count."""
+        given = {each.name for each in fields(self) if getattr(self, each.name) != each.default}
+        return given - {"num_tokens"} if self.num_tokens == (None,) else given
 
 
 @dataclass(frozen=True)
@@ -55,10 +98,11 @@ class TokenLimits:
     tokenizer: str
     prefix_decodable: bool
     longest: int
+    """The most tokens of a chunk, an end of the sequence not counted."""
     action_horizon: int
 
     def check(self, decoding: Decoding) -> None:
-        """Refuse what is beyond them."""
+        """Raise `InvalidOption` for a decoding that is beyond these limits."""
         if not isinstance(decoding, TokenDecoding):
             raise InvalidOption(f"an autoregressive policy decodes by TokenDecoding, got {decoding}")
         if decoding.num_actions is not None and not 1 <= decoding.num_actions <= self.action_horizon:
@@ -79,7 +123,7 @@ class Noise:
 
     @classmethod
     def of(cls, seeds: Sequence[int], chunks: Sequence[int]) -> "Noise":
-        """For the given chunk of the episode with the given seed, one pair for every row."""
+        """Return the noise for the given chunk of the episode with the given seed, one pair for every row."""
         if len(seeds) != len(chunks):
             raise InvalidOption(f"every row of noise has a seed and a chunk, got {len(seeds)} and {len(chunks)}")
         return cls(tuple(derive_key(seed, chunk) for seed, chunk in zip(seeds, chunks, strict=True)))
@@ -88,9 +132,11 @@ class Noise:
         return len(self.keys)
 
     def uniform(self, *shape: int) -> Float[Tensor, "rows ..."]:
+        """Return numbers in [0, 1) for every row."""
         return torch.stack([torch.rand(shape, generator=_generator(key)) for key in self.keys])
 
     def normal(self, *shape: int) -> Float[Tensor, "rows ..."]:
+        """Return standard normal numbers for every row."""
         return torch.stack([torch.randn(shape, generator=_generator(key)) for key in self.keys])
 
 
@@ -99,16 +145,38 @@ def _generator(key: int) -> torch.Generator:
 
 
 def gumbel(uniform: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
-    """Noise that, added to logits, makes the largest a sample from their softmax."""
+    """Return noise that, added to logits, makes the largest a sample from their softmax."""
     return -torch.log(-torch.log(uniform.clamp(1e-20, 1 - 1e-7)))
 
 
-def choose(
-    logits: Float[Tensor, "batch vocab"], decoding: TokenDecoding, noise: Float[Tensor, "batch vocab"] | None
-) -> Int64[Tensor, " batch"]:
-    """One token for every row."""
-    if decoding.greedy or noise is None:
-        return logits.argmax(-1)
-    likely, ids = logits.topk(min(decoding.top_k or logits.shape[-1], logits.shape[-1]))
-    drawn = (likely / decoding.temperature + noise.gather(1, ids)).argmax(-1, keepdim=True)
-    return ids.gather(1, drawn)[:, 0]
+def token_noise(decoding: TokenDecoding, noise: Noise | None, length: int, outputs: int) -> Tensor | None:
+    """Return what is added to the logits of every token, (length, rows, outputs); None takes the most likely."""
+    if noise is None or decoding.greedy:
+        return None
+    return gumbel(noise.uniform(length, outputs)).transpose(0, 1)
+
+
+def sample(
+    logits: Float[Tensor, "batch vocab"],
+    noise: Float[Tensor, "batch vocab"] | None,
+    temperature: float | Float[Tensor, ""],
+    top_k: int | torch.SymInt,
+) -> tuple[Int64[Tensor, " batch"], Float[Tensor, " batch"]]:
+    """Return one token for every row and its log-probability under the model, before temperature and top-k.
+
+    That is the largest of logits / temperature + noise among the `top_k` most likely: Gumbel noise draws a sample from
+    their softmax, none takes the most likely. Exported graphs contain this function, too.
+    """
+    chosen = logits.argmax(-1) if noise is None else _perturbed(logits, noise, temperature, top_k).argmax(-1)
+    return chosen, logits.log_softmax(-1).gather(1, chosen[:, None])[:, 0]
+
+
+def _perturbed(logits: Tensor, noise: Tensor, temperature: float | Tensor, top_k: int | torch.SymInt) -> Tensor:
+    scaled = logits / temperature
+    smallest = scaled.topk(top_k).values[:, -1:]
+    return scaled.masked_fill(scaled < smallest, -torch.inf) + noise
+
+
+def likely_tokens(decoding: TokenDecoding, outputs: int) -> int:
+    """Return how many of the most likely tokens are sampled among."""
+    return min(decoding.top_k or outputs, outputs)

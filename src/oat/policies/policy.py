@@ -1,27 +1,28 @@
-"""What every policy of ours is made of, and its checkpoint."""
+"""The base of every policy: what all kinds share, what a kind must say, and its checkpoint."""
 
 import json
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from oat.data.normalize import Normalizer
-from oat.errors import InvalidOption
 from oat.interfaces import Observation
-from oat.io.checkpoints import config_to_json, staged_checkpoint, write_checkpoint
+from oat.io.checkpoints import config_from_json, config_to_json, staged_checkpoint, write_checkpoint
 from oat.io.model_cards import ModelCard
-from oat.nn.transformer import Backbone, Width
+from oat.nn.transformer import Backbone
 from oat.nn.vision import HuggingFaceVision
+from oat.policies.config import PolicyConfig
 from oat.policies.context import ContextConfig, ContextEncoder, Values
+from oat.policies.learning import HeldOut, Lesson, PolicySetup
 from oat.policies.predictor import ChunkPredictor
-from oat.tokenizers.tokenizer import ActionSpace
+from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer
 
 _LOAD = """import oat
 
@@ -30,38 +31,72 @@ chunk = policy.predict_chunk(observation)  # an oat.Observation of one robot or 
 """
 
 
-@dataclass(frozen=True)
-class PolicyConfig:
-    """The size of a policy; the defaults are the paper's."""
-
-    width: Width = field(default_factory=Width)
-    layers: int = 4
-    """Transformer blocks."""
-
-    def __post_init__(self) -> None:
-        if self.layers < 1:
-            raise InvalidOption("a policy needs at least one layer")
-
-
 class Policy(nn.Module, ChunkPredictor):
-    """Context encoder and backbone, which all policies share; what is generated, and how, is the kind's."""
+    """Context encoder and backbone, which all policies share; what is generated and learned, and how, is the kind's.
+
+    A new kind is one file with a class like this, and one line in `oat.policies.POLICIES`.
+    """
+
+    config_class: ClassVar[type[PolicyConfig]] = PolicyConfig
+    exported_as: ClassVar[str | None] = None
+    """The class that holds its graphs and runs them, as "module:class"; None where it cannot be exported. A name,
+    because exporting is above policies: who only predicts does not import it."""
 
     def __init__(self, context: ContextConfig, space: ActionSpace, config: PolicyConfig) -> None:
         super().__init__()
-        self.space, self.config = space, config
+        self.space = space
+        self.config = config
         self.context = ContextEncoder(context, config.width.dim)
         self.backbone = Backbone(config.width, config.layers)
         self.trained_on: dict[str, Any] = {}
         """How it was trained (data, split, seed, recipe, measures); stored with every checkpoint."""
 
+    @classmethod
+    @abstractmethod
+    def for_training(cls, setup: PolicySetup, config: PolicyConfig) -> "Policy":
+        """Return a policy with random weights for these data."""
+
+    @classmethod
+    def restore(
+        cls, folder: Path, described: Mapping[str, Any], context: ContextConfig, config: PolicyConfig
+    ) -> "Policy":
+        """Return the policy of a checkpoint without its weights, from what its config.json holds."""
+        return cls(context, config_from_json(ActionSpace, described["space"]), config)
+
+    @abstractmethod
+    def loss(
+        self, module: Callable[..., Any], lesson: Lesson, generator: torch.Generator
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """Return the loss of a batch, and further numbers worth logging.
+
+        The forward pass must be a call of `module`: the policy itself, or what distributes it over processes.
+        """
+
+    @torch.no_grad()
+    def measure(self, held_out: HeldOut) -> Mapping[str, float]:
+        """Return held-out measures; the one called "score" (smaller is better) decides which checkpoint is the best."""
+        mse = float(held_out.open_loop_errors(self, self.default_decoding)[-1].mean())
+        return {"score": mse, "mse": mse}
+
+    @property
+    def method(self) -> str:
+        """Return what records and tables call it: what is compared as one method has one name, whatever its size."""
+        return self.kind
+
+    @property
+    def teacher(self) -> ActionTokenizer | None:
+        """Return the tokenizer whose tokens it learns, if it learns tokens."""
+        return None
+
     @property
     @abstractmethod
-    def action_normalizer(self) -> Normalizer: ...
+    def action_normalizer(self) -> Normalizer:
+        """Return how actions are brought to model space."""
 
     def to_model_space(
         self, actions: Float[Tensor, "batch time action"], state: Float[Tensor, "batch state"] | None = None
     ) -> Float[Tensor, "batch time dim"]:
-        """Transformed and normalised actions, in which errors are measured."""
+        """Return transformed and normalised actions, in which errors are measured."""
         return self.action_normalizer.normalize(self.space.transform.forward(actions, state))
 
     @property
@@ -73,7 +108,7 @@ class Policy(nn.Module, ChunkPredictor):
 
     @contextmanager
     def inferring(self) -> Iterator[None]:
-        """Without gradients and in evaluation mode."""
+        """Compute without gradients and in evaluation mode."""
         was_training = self.training
         if was_training:
             self.eval()
@@ -94,8 +129,9 @@ class Policy(nn.Module, ChunkPredictor):
         write_checkpoint(directory, self.kind, self.describe(), self.own_state(), self.card())
 
     def card(self) -> ModelCard:
-        """What the model card beside a checkpoint says."""
-        space, seen = self.space, self.context.config
+        """Return what the model card beside a checkpoint says."""
+        space = self.space
+        seen = self.context.config
         chunk = f"{space.action_horizon} × {space.action_dim}"
         return ModelCard(
             title=f"{type(self).__name__}: {chunk} actions from {' and '.join(seen.keys)}",
@@ -116,7 +152,7 @@ class Policy(nn.Module, ChunkPredictor):
         )
 
     def describe(self) -> dict[str, Any]:
-        """What config.json holds."""
+        """Return what config.json holds beside the kind."""
         return {
             "context": config_to_json(_with_architecture(self.context)),
             "space": config_to_json(self.space),
@@ -125,12 +161,12 @@ class Policy(nn.Module, ChunkPredictor):
         }
 
     def own_state(self) -> dict[str, Tensor]:
-        """The tensors that model.safetensors holds."""
+        """Return the tensors that model.safetensors holds."""
         return self.state_dict()
 
 
 def _with_architecture(context: ContextEncoder) -> ContextConfig:
-    """The configuration with the vision backbone's architecture, so that loading needs no other files."""
+    """Return the configuration with the vision backbone's architecture, so that loading needs no other files."""
     config = replace(context.config, tasks=tuple(context.task.tasks))
     for encoder in context.vision.values():
         if isinstance(encoder, HuggingFaceVision):

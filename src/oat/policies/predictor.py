@@ -1,8 +1,8 @@
-"""Observations → chunk of actions, in one piece, step by step or before a deadline; however it is computed."""
+"""Observations → chunk of actions, in one piece, step by step or until a rule stops it; however it is computed."""
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,8 +16,8 @@ from torch import Tensor
 from oat.errors import InvalidOption
 from oat.interfaces import Observation
 from oat.policies.context import ContextConfig, Values
-from oat.policies.deadline import Deadline, EveryStep, Pace, StepTimes
-from oat.policies.decoding import Decoding, Noise
+from oat.policies.decoding import Decoding, DecodingOptions, Noise
+from oat.policies.stopping import Deadline, EveryStep, StepTimes, StoppingRule
 from oat.tokenizers.tokenizer import ActionSpace
 from oat.tokenizers.tokens import Tokens
 
@@ -26,7 +26,7 @@ _FIRST_CHUNKS = 3
 
 @dataclass(frozen=True)
 class Chunk:
-    """What a policy decided, row by row."""
+    """Hold what a policy decided, row by row."""
 
     actions: Float[Tensor, "batch time dim"]
     """In action units; NaN in rows that are not valid."""
@@ -39,56 +39,78 @@ class Chunk:
     """Of each generated token under the model, before temperature and top-k; 0 past a row's end."""
 
     def __getitem__(self, rows: slice) -> "Chunk":
+        """Return some of the rows."""
         tokens = None if self.tokens is None else self.tokens[rows]
         log_probabilities = None if self.log_probabilities is None else self.log_probabilities[rows]
         return Chunk(self.actions[rows], self.valid[rows], self.steps[rows], tokens, log_probabilities)
 
 
 class ChunkPredictor(ABC):
-    """A policy in use: PyTorch's and exported ones differ only in how they read and generate."""
+    """Predict chunks of actions; PyTorch's policies and exported ones differ only in how they read and generate."""
 
     kind: ClassVar[str]
     space: ActionSpace
 
+    options: ClassVar[frozenset[str]] = frozenset()
+    """The names of those `DecodingOptions` that mean something to this kind."""
+    has_no: ClassVar[str] = "has no such options"
+    """What an error says of this kind when a user asks for other options."""
+
     @property
     @abstractmethod
     def observed(self) -> ContextConfig:
-        """What it sees, and the tasks it knows."""
+        """Return what the policy sees, and the tasks it knows."""
 
     @property
     @abstractmethod
-    def default_decoding(self) -> Decoding: ...
+    def default_decoding(self) -> Decoding:
+        """Return how chunks are drawn unless a caller says otherwise."""
 
     @abstractmethod
     def check_decoding(self, decoding: Decoding) -> None:
-        """Refuse what this policy cannot do."""
+        """Raise `InvalidOption` for what this policy cannot do."""
+
+    def decodings(self, options: DecodingOptions) -> list[Decoding]:
+        """Return the decodings that a user asks for, or raise `InvalidOption` for what means nothing to this kind."""
+        refused = sorted(options.changed() - self.options)
+        if refused:
+            flags = ", ".join(f"--{name.replace('_', '-')}" for name in refused)
+            raise InvalidOption(f"a policy of the kind {self.kind} {self.has_no}: leave out {flags}")
+        decodings = list(self.make_decodings(options))
+        for decoding in decodings:
+            self.check_decoding(decoding)
+        return decodings
+
+    def make_decodings(self, options: DecodingOptions) -> Iterable[Decoding]:
+        """Return a decoding for every combination of options that this kind has; by default it has none."""
+        return (self.default_decoding,)
 
     @property
     @abstractmethod
     def anytime(self) -> bool:
-        """Whether there is a chunk after every step."""
+        """Return whether there is a chunk after every step."""
 
     @abstractmethod
     def read(self, observation: Observation) -> tuple[Values, Int64[Tensor, " batch"]]:
-        """An observation and its tasks' numbers as tensors, after every check."""
+        """Return an observation and its tasks' numbers as tensors, after every check."""
 
     @abstractmethod
     def generate(
-        self, values: Values, tasks: Int64[Tensor, " batch"], decoding: Any, noise: Noise | None, pace: Pace
+        self, values: Values, tasks: Int64[Tensor, " batch"], decoding: Any, noise: Noise | None, rule: StoppingRule
     ) -> Iterator[Chunk]:
-        """The last chunk, and those before it that the pace wants, where they exist."""
+        """Yield the last chunk, and those before it that the rule wants, where they exist."""
 
     @abstractmethod
     def inferring(self) -> AbstractContextManager[None]:
-        """The modes in which chunks are computed."""
+        """Return the modes in which chunks are computed, as a context."""
 
     @cached_property
     def _step_times(self) -> defaultdict[int, StepTimes]:
-        """For every number of rows."""
+        """Return how long steps took lately, for every number of rows."""
         return defaultdict(StepTimes)
 
     def check_deadline(self, deadline_ms: float) -> None:
-        """Refuse a deadline that this policy cannot keep."""
+        """Raise `InvalidOption` for a deadline that this policy cannot keep."""
         if not self.anytime or not deadline_ms > 0:
             allowed = "must be positive" if self.anytime else "needs a policy whose every prefix decodes"
             raise InvalidOption(f"a deadline {allowed}, got {deadline_ms} ms")
@@ -100,24 +122,26 @@ class ChunkPredictor(ABC):
         noise: Noise | None = None,
         pad_to: int | None = None,
         deadline_ms: float | None = None,
+        stopping: StoppingRule | None = None,
     ) -> Chunk:
-        """One chunk for every row.
+        """Return one chunk for every row.
 
         Without noise a row's is keyed by its place in the batch. Sums are rounded differently in batches of different
         sizes: with `pad_to` every call computes that many rows, so that a row's chunk is the same whatever its company.
-        With a deadline, generation stops when one more step would miss it, judged by how long steps took lately; at
-        least one is always made, and a policy that has made none yet makes only one.
+        Generation ends at the first chunk that the stopping rule wants. With a deadline, that is when one more step
+        would miss it, judged by how long steps took lately; at least one is always made, and a policy that has made
+        none yet makes only one.
         """
-        pace = Pace()
+        rule = stopping or StoppingRule()
         if deadline_ms is not None:
             self.check_deadline(deadline_ms)
-            pace = Deadline(deadline_ms, self._step_times[pad_to or len(observation)])
-        return next(self._start(observation, decoding, noise, pace, pad_to))
+            rule = Deadline(deadline_ms)
+        return next(self._start(observation, decoding, noise, rule, pad_to))
 
     def stream(
         self, observation: Observation, decoding: Decoding | None = None, noise: Noise | None = None
     ) -> Iterator[Chunk]:
-        """The chunk after every token or denoising step; without prefixes that decode, only the finished one."""
+        """Yield the chunk after every token or denoising step; without prefixes that decode, only the finished one."""
         return self._start(observation, decoding, noise, EveryStep())
 
     def _start(
@@ -125,43 +149,47 @@ class ChunkPredictor(ABC):
         observation: Observation,
         decoding: Decoding | None,
         noise: Noise | None,
-        pace: Pace,
+        rule: StoppingRule,
         pad_to: int | None = None,
     ) -> Iterator[Chunk]:
-        """Check everything now; what it gives computes when it is asked."""
-        decoding, rows = decoding or self.default_decoding, len(observation)
+        """Check everything now; what is returned computes when it is asked."""
+        decoding = decoding or self.default_decoding
+        rows = len(observation)
         self.check_decoding(decoding)
         noise = Noise.of(range(rows), [0] * rows) if noise is None else noise
         if len(noise) != rows:
             raise InvalidOption(f"{rows} observations need as many rows of noise, got {len(noise)}")
         if pad_to is not None and pad_to < rows:
             raise InvalidOption(f"cannot pad {rows} rows to {pad_to}")
+        rule.start(self._step_times[pad_to or rows])
         values, tasks = self.read(observation)
         missing = 0 if pad_to is None else pad_to - rows
         if missing:
             values = {key: _repeat_first(value, missing) for key, value in values.items()}
-            tasks, noise = _repeat_first(tasks, missing), Noise(noise.keys + noise.keys[:1] * missing)
-        return self._run(self.generate(values, tasks, decoding, noise, pace), pace, rows)
+            tasks = _repeat_first(tasks, missing)
+            noise = Noise(noise.keys + noise.keys[:1] * missing)
+        return self._run(self.generate(values, tasks, decoding, noise, rule), rule, rows)
 
-    def _run(self, chunks: Iterator[Chunk], pace: Pace, rows: int) -> Iterator[Chunk]:
-        """Who asked for a chunk has his own modes back between two."""
+    def _run(self, chunks: Iterator[Chunk], rule: StoppingRule, rows: int) -> Iterator[Chunk]:
+        """Compute chunks in the policy's modes; between two of them the caller has his own back."""
         while True:
             with self.inferring():
                 chunk = next(chunks, None)
             if chunk is None:
                 return
-            pace.got_chunk()
+            rule.got_chunk()
             yield chunk[:rows]
 
     def warm_up(self, rows: int, decoding: Decoding | None = None) -> None:
-        """Make the first chunks, which are slow; deadlines are kept by knowing how long steps take."""
+        """Make the first chunks, which are slow: deadlines are kept by knowing how long steps take."""
         forever = 1e9 if self.anytime else None
         for seed in range(_FIRST_CHUNKS):
             self.predict_chunk(self.random_observation(rows, seed), decoding, deadline_ms=forever)
 
     def random_observation(self, rows: int, seed: int = 0) -> Observation:
-        """Something that the policy can see."""
-        generator, context = np.random.default_rng(seed), self.observed
+        """Return random values of everything that the policy sees."""
+        generator = np.random.default_rng(seed)
+        context = self.observed
         values: dict[str, np.ndarray] = {}
         for key, size in {**self.reference, **context.sizes()}.items():
             shape = (rows, context.obs_horizon, *size)
@@ -171,16 +199,17 @@ class ChunkPredictor(ABC):
 
     @property
     def reference(self) -> dict[str, tuple[int, ...]]:
-        """The state that the action transform refers to, which the context need not observe, and its shape."""
-        key, dim = self.space.transform.state_key, self.space.state_dim
+        """Return the state that the action transform refers to, which the context need not observe, and its shape."""
+        key = self.space.transform.state_key
+        dim = self.space.state_dim
         return {} if key is None or dim is None else {key: (dim,)}
 
     def current_state(self, values: Values) -> Float[Tensor, "batch state"] | None:
-        """What the action transform refers to, if it does."""
+        """Return the state that the action transform refers to, if it refers to one."""
         key = self.space.transform.state_key
         return None if key is None else values[key][:, -1]
 
 
 def _repeat_first(rows: Tensor, times: int) -> Tensor:
-    """With its first row as many times more."""
+    """Return the rows with the first one as many times more."""
     return torch.cat([rows, rows[:1].expand(times, *rows.shape[1:])])

@@ -12,7 +12,7 @@ import logging
 import signal
 import time
 import traceback
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
@@ -22,7 +22,7 @@ from oat.data.shuffle import derive_key
 from oat.errors import InvalidOption, OatError
 from oat.export.loading import load_predictor
 from oat.io.extras import import_extra
-from oat.policies.decoding import Decoding, TokenDecoding
+from oat.policies.decoding import Decoding, DecodingOptions
 from oat.policies.predictor import ChunkPredictor
 from oat.serving.batching import Answer, InferenceThread
 from oat.serving.config import ServeConfig
@@ -196,12 +196,8 @@ async def _serve(server: PolicyServer) -> None:
 def load_servable(config: ServeConfig) -> tuple[ChunkPredictor, Decoding]:
     """The policy that a configuration names, and how it decodes."""
     policy = load_predictor(config.policy, config.threads, config.compiled)
-    decoding = policy.default_decoding
-    if isinstance(decoding, TokenDecoding):
-        decoding = replace(decoding, num_tokens=config.num_tokens, num_actions=config.num_actions, greedy=config.greedy)
-    elif config.num_tokens or config.num_actions or config.greedy:
-        raise InvalidOption("a diffusion policy generates no tokens: leave out num_tokens, num_actions and greedy")
-    policy.check_decoding(decoding)
+    asked = DecodingOptions((config.num_tokens,), greedy=config.greedy, num_actions=config.num_actions)
+    (decoding,) = policy.decodings(asked)
     if config.deadline_ms is not None:
         policy.check_deadline(config.deadline_ms)
     check_names(config.names, policy)

@@ -17,67 +17,41 @@ from oat.data.normalize import Normalizer, action_statistics
 from oat.data.provenance import read_demonstrator
 from oat.data.shuffle import Permutation, derive_key
 from oat.data.transforms import transform_inputs
-from oat.errors import InvalidOption
+from oat.errors import InvalidOption, unknown_name
 from oat.interfaces import Observation
-from oat.nn.transformer import Width
-from oat.policies.autoregressive import AutoregressivePolicy
-from oat.policies.context import Values, VisionConfig, describe_context
-from oat.policies.decoding import Decoding, Noise, TokenDecoding
-from oat.policies.diffusion import DiffusionPolicy
-from oat.policies.policy import Policy, PolicyConfig
+from oat.policies import POLICIES
+from oat.policies.config import PRESETS, Preset
+from oat.policies.context import VisionConfig, describe_context
+from oat.policies.decoding import Decoding, Noise
+from oat.policies.learning import Lesson, PolicySetup
+from oat.policies.policy import Policy
 from oat.policies.predictor import Chunk
 from oat.tokenizers.bin import BinTokenizer
 from oat.tokenizers.decoder import masked_error
-from oat.tokenizers.tokenizer import ActionTokenizer
-from oat.tokenizers.tokens import Tokens
-from oat.training.config import TrainConfig, TrainPolicyConfig
+from oat.tokenizers.loading import load_tokenizer
+from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer
+from oat.training.config import TrainPolicyConfig
 from oat.training.loop import train
 from oat.training.origin import describe_origin
 from oat.training.token_cache import TokenCache, cache_tokens, encode_batch, tokenizer_fingerprint
-from oat.training.tokenizers import action_space, load_tokenizer
+from oat.training.tokenizers import action_space
+
+__all__ = ["PRESETS", "PolicyTraining", "observation_of", "open_loop_errors", "train_policy"]
 
 _VALIDATION_WINDOWS = 512
 _GENERATED_WINDOWS = 128  # of which actions are generated; Bin takes hundreds of steps for each
 _BLOCK = 64  # windows that are evaluated at a time: all their images at once may not fit
-_SHOWN_POSITIONS = 8
-_MARGIN = 1.25  # a generated FAST sequence may be this much longer than the longest that was taught
-
-
-@dataclass(frozen=True)
-class Preset:
-    """A size of policy and a recipe to train it."""
-
-    model: PolicyConfig
-    training: TrainConfig
-
-
-PRESETS: dict[str, Preset] = {
-    "tiny": Preset(
-        PolicyConfig(Width(64, 32), layers=2),
-        TrainConfig(steps=300, batch_size=32, learning_rate=3e-3, warmup_steps=20, validate_every=150),
-    ),
-    "cpu": Preset(
-        PolicyConfig(Width(128, 32), layers=4),
-        TrainConfig(steps=4000, batch_size=64, learning_rate=1e-3, weight_decay=0.01, validate_every=500),
-    ),
-    "paper": Preset(
-        PolicyConfig(),
-        TrainConfig(
-            steps=200_000, batch_size=256, learning_rate=5e-5, schedule="constant", ema_decay=0.9999, precision="bf16"
-        ),
-    ),
-}
 
 
 def observation_of(windows: Windows, batch: Batch) -> Observation:
-    """A batch's observations as a policy takes them."""
+    """Return a batch's observations as a policy takes them."""
     return Observation(batch.observations, tuple(windows.tasks[number] for number in batch.task_ids))
 
 
 def open_loop_errors(
     policy: Policy, windows: Windows, batches: Iterable[Batch], decoding: Decoding
 ) -> Float[Tensor, "chunks windows"]:
-    """Errors in model space of every chunk that `stream` gives; NaN where it did not decode."""
+    """Return the errors in model space of every chunk that `stream` gives; NaN where it did not decode."""
     blocks = []
     for batch in batches:
         noise = Noise.of(batch.windows.tolist(), [0] * len(batch))
@@ -88,28 +62,36 @@ def open_loop_errors(
 
 def _errors(policy: Policy, chunk: Chunk, batch: Batch) -> Float[Tensor, " batch"]:
     actions, valid, state = transform_inputs(batch, policy.space.transform, chunk.actions.device)
-    target, decided = policy.to_model_space(actions, state), policy.to_model_space(chunk.actions, state)
+    target = policy.to_model_space(actions, state)
+    decided = policy.to_model_space(chunk.actions, state)
     return masked_error(decided, target, valid).where(chunk.valid, torch.nan)
 
 
 @dataclass
-class _PolicyTraining:
-    """What both kinds of policy need."""
+class PolicyTraining:
+    """Train a policy of any kind: what it learns, and how that is measured, it says itself."""
 
     windows: Windows
     held_out: Windows
     vision_learning_rate: float
-
-    def _identity_of(self, policy: Policy) -> dict[str, Any]:
-        described = {name: value for name, value in policy.describe().items() if name != "trained_on"}
-        normalization = policy.trained_on.get("normalization")
-        learning = {"vision_learning_rate": self.vision_learning_rate, "normalization": normalization}
-        return {"policy": policy.kind, **learning, **described}
+    module: Policy
+    taught: TokenCache | None = None
+    """The training windows' tokens, where they are worth keeping; otherwise they are encoded batch by batch."""
 
     def __post_init__(self) -> None:
         numbers = np.arange(len(self.held_out))
         order = Permutation(len(numbers), derive_key(0))(numbers)
         self._validation = order[:_VALIDATION_WINDOWS]
+
+    def identity(self) -> Mapping[str, Any]:
+        policy = self.module
+        described = {name: value for name, value in policy.describe().items() if name != "trained_on"}
+        normalization = policy.trained_on.get("normalization")
+        learning = {"vision_learning_rate": self.vision_learning_rate, "normalization": normalization}
+        identity = {"policy": policy.kind, **learning, **described}
+        if policy.teacher is not None:
+            identity["tokenizer fingerprint"] = tokenizer_fingerprint(policy.teacher)
+        return identity
 
     def learning_rates(self) -> Mapping[str, float]:
         return {"context.vision.": self.vision_learning_rate}
@@ -119,135 +101,62 @@ class _PolicyTraining:
         module.trained_on = {**module.trained_on, **training}
         module.save_files(directory)
 
-    def _inputs(self, policy: Policy, batch: Batch) -> tuple[Values, Tensor]:
+    def loss(self, module: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Mapping[str, Tensor]]:
+        return self.module.loss(module, self.lesson(batch, self.taught), generator)
+
+    def validate(self, module: nn.Module) -> Mapping[str, float]:
+        assert isinstance(module, Policy)
+        return module.measure(self)
+
+    def lesson(self, batch: Batch, taught: TokenCache | None = None) -> Lesson:
+        """Return a batch as the policy learns it, with tokens that were kept or else are encoded now."""
+        policy = self.module
         device = policy.context.positions.device
         values = {key: torch.from_numpy(batch.observations[key]).to(device) for key in policy.context.config.keys}
-        return values, torch.from_numpy(batch.task_ids).to(device)
+        tasks = torch.from_numpy(batch.task_ids).to(device)
+        if policy.teacher is not None:
+            tokens = encode_batch(policy.teacher, batch) if taught is None else taught[batch.windows]
+            return Lesson(values, tasks, tokens=tokens)
+        actions, valid, state = transform_inputs(batch, policy.space.transform, device)
+        return Lesson(values, tasks, policy.to_model_space(actions, state), valid)
+
+    def lessons(self) -> Iterator[Lesson]:
+        """Return held-out demonstrations, a few at a time."""
+        return map(self.lesson, self._blocks(_VALIDATION_WINDOWS))
+
+    def open_loop_errors(self, policy: Policy, decoding: Decoding) -> Float[Tensor, "chunks windows"]:
+        """Return the errors of a policy's chunks on the first held-out windows."""
+        return open_loop_errors(policy, self.held_out, self._blocks(_GENERATED_WINDOWS), decoding)
 
     def _blocks(self, count: int) -> Iterator[Batch]:
-        """The first held-out windows, a few at a time."""
         chosen = self._validation[:count]
         return (self.held_out[chosen[first : first + _BLOCK]] for first in range(0, len(chosen), _BLOCK))
 
-    def _open_loop(self, policy: Policy, decoding: Decoding) -> Float[Tensor, "chunks windows"]:
-        return open_loop_errors(policy, self.held_out, self._blocks(_GENERATED_WINDOWS), decoding)
-
-
-@dataclass
-class AutoregressiveTraining(_PolicyTraining):
-    """Teacher forcing on tokens that were computed once."""
-
-    module: AutoregressivePolicy
-    taught: TokenCache | None
-    """None for Bin, whose tokens are cheaper to compute than to store."""
-
-    def identity(self) -> Mapping[str, Any]:
-        return {
-            **self._identity_of(self.module),
-            "tokenizer fingerprint": tokenizer_fingerprint(self.module.tokenizer),
-        }
-
-    def loss(self, module: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Mapping[str, Tensor]]:
-        values, tasks = self._inputs(self.module, batch)
-        nll, counts, _ = module(values, tasks, self._tokens(batch).to(tasks.device), generator)
-        per_position = (nll.detach().sum(0) / counts.sum(0).clamp_min(1))[:_SHOWN_POSITIONS]
-        shown = {f"nll_{place}": value for place, value in enumerate(per_position, start=1)}
-        return nll.sum() / _mean_over_processes(counts.sum()), shown
-
-    def _tokens(self, batch: Batch) -> Tokens:
-        if self.taught is not None:
-            return self.taught[batch.windows]
-        return encode_batch(self.module.tokenizer, batch)
-
-    @torch.no_grad()
-    def validate(self, module: nn.Module) -> Mapping[str, float]:
-        assert isinstance(module, AutoregressivePolicy)
-        sums, chunks = torch.zeros(3, module.length), 0
-        for batch in self._blocks(_VALIDATION_WINDOWS):
-            tokens = encode_batch(module.tokenizer, batch)
-            fitting = torch.nonzero(tokens.lengths <= module.longest).squeeze(-1)
-            if len(fitting) == 0:
-                continue
-            values, tasks = self._inputs(module, batch)
-            nll, counts, likely = module({k: v[fitting] for k, v in values.items()}, tasks[fitting], tokens[fitting])
-            right = (likely == module.targets(tokens[fitting])[0]) * counts
-            sums[:, : nll.shape[1]] += torch.stack([nll.sum(0), right.sum(0), counts.sum(0)]).cpu()
-            chunks += len(fitting)
-        nll, right, counts = sums
-        measures = {"score": float(nll.sum() / counts.sum()), "nll_chunk": float(nll.sum()) / max(chunks, 1)}
-        for place in torch.nonzero(counts)[:_SHOWN_POSITIONS, 0].tolist():
-            measures[f"nll_{place + 1}"] = float(nll[place] / counts[place])
-            measures[f"accuracy_{place + 1}"] = float(right[place] / counts[place])
-        return {**measures, **self._generate(module)}
-
-    def _generate(self, policy: AutoregressivePolicy) -> dict[str, float]:
-        errors = self._open_loop(policy, TokenDecoding(greedy=True))
-        if policy.tokenizer.prefix_decodable:
-            return {f"mse_{count}": float(mean) for count, mean in enumerate(errors.mean(1), start=1)}
-        undecodable = errors[-1].isnan()
-        measures = {"undecodable": float(undecodable.float().mean())}
-        return measures if bool(undecodable.all()) else {"mse": float(errors[-1].nanmean()), **measures}
-
-
-@dataclass
-class DiffusionTraining(_PolicyTraining):
-    """Predicting noise."""
-
-    module: DiffusionPolicy
-
-    def identity(self) -> Mapping[str, Any]:
-        return self._identity_of(self.module)
-
-    def loss(self, module: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Mapping[str, Tensor]]:
-        values, tasks = self._inputs(self.module, batch)
-        actions, valid, state = transform_inputs(batch, self.module.space.transform, tasks.device)
-        return module(values, tasks, self.module.to_model_space(actions, state), valid, generator).mean(), {}
-
-    @torch.no_grad()
-    def validate(self, module: nn.Module) -> Mapping[str, float]:
-        assert isinstance(module, DiffusionPolicy)
-        mse = float(self._open_loop(module, module.default_decoding)[-1].mean())
-        return {"score": mse, "mse": mse}
-
-
-def _mean_over_processes(count: Float[Tensor, ""]) -> Float[Tensor, ""]:
-    """The processes' gradients are averaged: their losses must be divided by the same number."""
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return count
-    total = count.clone()
-    torch.distributed.all_reduce(total)
-    return total / torch.distributed.get_world_size()
-
 
 def train_policy(config: TrainPolicyConfig) -> None:
-    """Train and save; `out/best` is the checkpoint to use."""
+    """Train and save a policy; `out/best` is the checkpoint to use."""
+    kind = POLICIES.find(config.policy)
+    preset = find_preset(config)
     episodes = open_dataset(config.data)
-    preset = PRESETS[config.preset]
     tokenizer = _find_tokenizer(config, episodes)
-    transform = transforms.parse(config.transform) if tokenizer is None else tokenizer.space.transform
-    horizon = config.action_horizon if tokenizer is None else tokenizer.action_horizon
+    space = _action_space(config, episodes) if tokenizer is None else tokenizer.space
     vision = VisionConfig(config.vision_backbone, config.freeze_vision)
     context = describe_context(episodes, config.observe, config.obs_horizon, vision, config.text_encoder)
+    transform = space.transform
     extra = () if transform.state_key in (None, *config.observe) else (str(transform.state_key),)
-    window = WindowConfig(horizon, config.obs_horizon, (*config.observe, *extra))
+    window = WindowConfig(space.action_horizon, config.obs_horizon, (*config.observe, *extra))
     train_ids, held_out_ids = split_episodes(episodes, config.validation, config.seed)
     windows, held_out = (Windows(episodes.select(ids), window) for ids in (train_ids, held_out_ids))
     torch.manual_seed(config.seed)
-    common = (windows, held_out, 1.0 if config.vision_backbone is None else config.vision_learning_rate)
-    policy: Policy
-    task: AutoregressiveTraining | DiffusionTraining
-    if tokenizer is not None:
-        taught = None if isinstance(tokenizer, BinTokenizer) else cache_tokens(tokenizer, windows)
-        longest = None
-        if not tokenizer.total and taught is not None:
-            longest = min(tokenizer.max_tokens, round(_MARGIN * taught.longest))
-        policy = AutoregressivePolicy(context, tokenizer, preset.model, longest)
-        task = AutoregressiveTraining(*common, policy, taught)
+    taught = None
+    if tokenizer is None:
+        normalizer = Normalizer.from_statistics(action_statistics(windows, transform), config.normalization)
+        setup = PolicySetup(context, space, normalizer)
     else:
-        policy = DiffusionPolicy(context, action_space(episodes, horizon, transform), preset.model)
-        statistics = action_statistics(windows, transform)
-        policy.normalizer = Normalizer.from_statistics(statistics, config.normalization)
-        task = DiffusionTraining(*common, policy)
+        # Bin's tokens are cheaper to compute than to store.
+        taught = None if isinstance(tokenizer, BinTokenizer) else cache_tokens(tokenizer, windows)
+        setup = PolicySetup(context, space, tokenizer.normalizer, tokenizer, None if taught is None else taught.longest)
+    policy = kind.for_training(setup, preset.model)
     policy.context.fit(windows.episodes)
     normalization = config.normalization if tokenizer is None else tokenizer.fitted_to.get("normalization", "")
     policy.trained_on = {
@@ -255,16 +164,31 @@ def train_policy(config: TrainPolicyConfig) -> None:
         "normalization": normalization,
         "demonstrator": config.demonstrator or read_demonstrator(config.data),
     }
+    vision_learning_rate = 1.0 if config.vision_backbone is None else config.vision_learning_rate
+    task = PolicyTraining(windows, held_out, vision_learning_rate, policy, taught)
     train(task, windows, config.recipe.apply(replace(preset.training, seed=config.seed)), config.out, config.resume)
 
 
+def find_preset(config: TrainPolicyConfig) -> Preset:
+    """Return the chosen kind's preset, or raise `UnknownName`."""
+    presets = POLICIES.config(config.policy).presets()
+    if config.preset not in presets:
+        raise unknown_name("preset", config.preset, presets)
+    found: Preset = presets[config.preset]
+    return found
+
+
+def _action_space(config: TrainPolicyConfig, episodes: Episodes) -> ActionSpace:
+    return action_space(episodes, config.action_horizon, transforms.parse(config.transform))
+
+
 def _find_tokenizer(config: TrainPolicyConfig, episodes: Episodes) -> ActionTokenizer | None:
-    if config.policy == "diffusion":
+    if not POLICIES.config(config.policy).takes_tokenizer:
         if config.tokenizer is not None:
-            raise InvalidOption("a diffusion policy has no tokenizer: leave out --tokenizer")
+            raise InvalidOption(f"a policy of the kind {config.policy} has no tokenizer: leave out --tokenizer")
         return None
     if config.tokenizer is None:
-        raise InvalidOption("an autoregressive policy needs --tokenizer, a checkpoint or run of oat fit")
+        raise InvalidOption(f"a policy of the kind {config.policy} needs --tokenizer, a checkpoint or run of oat fit")
     tokenizer = load_tokenizer(config.tokenizer)
     if tokenizer.action_dim != episodes.action_dim:
         raise InvalidOption(

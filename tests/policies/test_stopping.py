@@ -9,7 +9,7 @@ import torch
 from oat.errors import InvalidOption
 from oat.export.loading import load_runtime
 from oat.policies import ChunkPredictor, Denoising, Noise, TokenDecoding
-from oat.policies.deadline import Deadline, StepTimes
+from oat.policies.stopping import Deadline, StepTimes
 from tests.export.exported import exported
 from tests.policies.small import observe, policy_of
 
@@ -56,7 +56,9 @@ def test_careful_estimates_follow_what_happens(monkeypatch: pytest.MonkeyPatch) 
 
     def count_steps(milliseconds: float, step: float, finish: float, times: StepTimes) -> int:
         nonlocal now
-        watch, steps = Deadline(milliseconds, times), 0
+        watch = Deadline(milliseconds)
+        watch.start(times)
+        steps = 0
         while steps < 8:
             now, steps = now + step / 1e3, steps + 1
             if watch.wants_chunk():

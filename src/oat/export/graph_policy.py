@@ -1,0 +1,98 @@
+"""Policies that run as graphs in an engine: the same chunks as the PyTorch policy for the same noise."""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from importlib import import_module
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from oat.errors import InvalidOption, unknown_name
+from oat.export.engines import Engine
+from oat.export.graphs import Graph
+from oat.interfaces import Observation
+from oat.policies.context import ContextConfig, Values, read_values
+from oat.policies.policy import Policy
+from oat.policies.predictor import ChunkPredictor
+from oat.tokenizers.tokenizer import ActionSpace
+
+
+class GraphPolicy(ChunkPredictor):
+    """Hold a kind's graphs and run them; what needs no weights is done here. For one thread at a time.
+
+    A kind of policy names its class in `exported_as`.
+    """
+
+    quantized: ClassVar[tuple[str, ...]] = ("step",)
+    """The graphs whose weights may have 8 bits."""
+
+    def __init__(self, context: ContextConfig, space: ActionSpace, engine: Engine) -> None:
+        self.space = space
+        self.engine = engine
+        self._context = context
+
+    @classmethod
+    @abstractmethod
+    def graphs_of(cls, policy: Any) -> dict[str, Graph]:
+        """Return the policy as graphs by name."""
+
+    @classmethod
+    def shape_of(cls, policy: Any) -> dict[str, Any] | None:
+        """Return what running the graphs needs to know beside context and action space, as JSON-able values."""
+        return None
+
+    @classmethod
+    def join(cls, models: Mapping[str, bytes], shape: Mapping[str, Any] | None) -> dict[str, bytes]:
+        """Return further ONNX graphs, made of the first ones."""
+        return {}
+
+    @classmethod
+    def restore(
+        cls, context: ContextConfig, space: ActionSpace, engine: Engine, shape: Mapping[str, Any] | None
+    ) -> "GraphPolicy":
+        """Return what runs the graphs of an engine, with the shape that `shape_of` gave."""
+        return cls(context, space, engine)
+
+    @property
+    def observed(self) -> ContextConfig:
+        return self._context
+
+    def read(self, observation: Observation) -> tuple[Values, Int64[Tensor, " batch"]]:
+        values = read_values(self._context, observation, self.reference)
+        known = self._context.tasks
+        for task in observation.tasks:
+            if task not in known:
+                raise unknown_name("task", task, known)
+        return values, torch.tensor([known.index(task) for task in observation.tasks])
+
+    def inferring(self) -> AbstractContextManager[None]:
+        return torch.no_grad()
+
+    def memory(self, values: Values, tasks: Int64[Tensor, " batch"]) -> dict[str, Any]:
+        """Run the context graph, and return the keys and values that every step reads."""
+        seen = {key: self.engine.put(values[key]) for key in self._context.keys}
+        keys, memory = self.engine.run("context", {"tasks": self.engine.put(tasks), **seen})
+        return {"keys": keys, "values": memory}
+
+    def actions(self, values: Values, inputs: Mapping[str, Tensor]) -> Float[Tensor, "batch time dim"]:
+        """Run the actions graph, with the state where the action transform refers to it."""
+        given = {**inputs, **self.state_input(values)}
+        (actions,) = self.engine.run("actions", {name: self.engine.put(tensor) for name, tensor in given.items()})
+        return self.engine.get(actions)
+
+    def state_input(self, values: Values) -> dict[str, Tensor]:
+        """Return the state as an input of the actions graph, if the action transform refers to it."""
+        state = self.current_state(values)
+        return {} if state is None else {"state": state}
+
+
+def graph_class(kind: type[Policy]) -> type[GraphPolicy]:
+    """Return the class that holds the graphs of a kind of policy, or raise `InvalidOption` where there is none."""
+    if kind.exported_as is None:
+        raise InvalidOption(f"policies of the kind {kind.kind} are not exported: use the checkpoint")
+    module, name = kind.exported_as.split(":")
+    found: type[GraphPolicy] = getattr(import_module(module), name)
+    return found

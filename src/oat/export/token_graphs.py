@@ -1,0 +1,228 @@
+"""Next-token policies as graphs: one token more with a static key–value cache, tokens → actions, and all as one."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from oat.export.detokenizer import make_detokenizer
+from oat.export.engines import Engine
+from oat.export.folded_blocks import FoldedBlocks, Keys, normalize
+from oat.export.folded_blocks import Values as FoldedValues
+from oat.export.fusion import fuse
+from oat.export.graph_policy import GraphPolicy
+from oat.export.graphs import ROWS, Graph, context_graph, example_memory, example_state
+from oat.policies.autoregressive import AutoregressivePolicy
+from oat.policies.context import ContextConfig, Values
+from oat.policies.decoding import Noise, TokenDecoding, TokenLimits, likely_tokens, sample, token_noise
+from oat.policies.predictor import Chunk
+from oat.policies.stopping import StoppingRule
+from oat.policies.token_predictor import Ids, LogProbabilities, NextToken, TokenPredictor
+from oat.tokenizers.tokenizer import ActionSpace
+from oat.tokenizers.tokens import Tokens
+
+Cache = Float[Tensor, "batch cache_heads length head_dim"]
+Random = Float[Tensor, "tokens batch outputs"]
+
+
+@dataclass(frozen=True)
+class TokenShape:
+    """The sizes of a next-token policy."""
+
+    tokenizer: str
+    prefix_decodable: bool
+    longest: int
+    """Tokens of a whole chunk."""
+    outputs: int
+    """Tokens to choose from; the number after them is BOS."""
+    cache_heads: int
+    """Heads of all layers, those of keys and of values."""
+    head_dim: int
+
+    @classmethod
+    def of(cls, policy: AutoregressivePolicy) -> "TokenShape":
+        """Return the sizes of a policy."""
+        tokenizer = policy.tokenizer
+        width = policy.config.width
+        heads = 2 * width.heads * policy.config.layers
+        return cls(tokenizer.kind, tokenizer.prefix_decodable, policy.longest, policy.outputs, heads, width.head_dim)
+
+
+class TokenStep(nn.Module):
+    """Read the last token at its place, extend the cache there, and sample the next one."""
+
+    positions: Tensor
+    masks: Tensor
+    places: Tensor
+
+    def __init__(self, policy: AutoregressivePolicy) -> None:
+        super().__init__()
+        length = policy.length
+        self.heads = policy.config.width.heads
+        self.embedding = policy.embedding
+        self.blocks = FoldedBlocks(policy.backbone.layers)
+        self.head = nn.Linear(policy.config.width.dim, policy.outputs, bias=False)
+        self.head.weight.data = policy.embedding.weight[: policy.outputs] * policy.backbone.norm.weight
+        self.register_buffer("positions", policy.positions.detach())
+        self.register_buffer("masks", torch.full((length, length), -torch.inf).triu(1))
+        self.register_buffer("places", torch.arange(length)[:, None])
+
+    def forward(
+        self,
+        last: Int64[Tensor, " batch"],
+        place: Int64[Tensor, "1"],
+        cache: Cache,
+        keys: Keys,
+        values: FoldedValues,
+        noise: Float[Tensor, "batch outputs"],
+        temperature: Float[Tensor, ""],
+        top_k: int | torch.SymInt,
+    ) -> tuple[Int64[Tensor, " batch"], Float[Tensor, " batch"], Cache]:
+        """Return the token, its log-probability, and the cache with the last token's keys and values."""
+        x = (self.embedding(last) + self.positions[place])[:, None]
+        here = self.places == place
+        mask = self.masks[place]
+        caches = torch.split(cache, self.heads, 1)
+        extended: list[Tensor] = []
+        for number, (block, memory) in enumerate(self.blocks.with_memory(keys, values)):
+            query, key, value = block.project(x)
+            key = torch.where(here, key, caches[2 * number])
+            value = torch.where(here, value, caches[2 * number + 1])
+            x = block.read(block.mix(x, query, key, value, mask), *memory)
+            extended += [key, value]
+        logits = self.head(normalize(x))[:, 0]
+        chosen, log_probability = sample(logits, noise, temperature, top_k)
+        return chosen, log_probability, torch.cat(extended, dim=1)
+
+
+class GraphTokenPolicy(TokenPredictor, GraphPolicy):
+    """Generate tokens with a static cache."""
+
+    kind = AutoregressivePolicy.kind
+
+    def __init__(self, context: ContextConfig, space: ActionSpace, engine: Engine, shape: TokenShape) -> None:
+        super().__init__(context, space, engine)
+        self.shape = shape
+        self._places = [engine.put(torch.tensor([place])) for place in range(shape.longest)]
+
+    @classmethod
+    def graphs_of(cls, policy: AutoregressivePolicy) -> dict[str, Graph]:
+        shape = TokenShape.of(policy)
+        detokenizer = make_detokenizer(policy.tokenizer)
+        context = context_graph(policy)
+        rows = torch.zeros(ROWS, dtype=torch.int64)
+        step = {
+            "last": rows,
+            "place": torch.tensor([0]),
+            "cache": torch.zeros(ROWS, shape.cache_heads, shape.longest, shape.head_dim),
+            **example_memory(context),
+            "noise": torch.zeros(ROWS, shape.outputs),
+            "temperature": torch.ones(()),
+            "top_k": min(10, shape.outputs),
+        }
+        tokens = {"ids": rows[:, None].expand(-1, policy.longest), "lengths": rows + 1}
+        times = {"times": torch.arange(policy.space.action_horizon)}
+        return {
+            "context": context,
+            "step": Graph(TokenStep(policy), step, ("token", "log_probability", "cache_then")),
+            "actions": Graph(detokenizer, {**tokens, **times, **example_state(policy)}, ("actions",)),
+        }
+
+    @classmethod
+    def shape_of(cls, policy: AutoregressivePolicy) -> dict[str, Any]:
+        return asdict(TokenShape.of(policy))
+
+    @classmethod
+    def join(cls, models: Mapping[str, bytes], shape: Mapping[str, Any] | None) -> dict[str, bytes]:
+        assert shape is not None
+        return {"chunk": fuse(models, shape)}
+
+    @classmethod
+    def restore(
+        cls, context: ContextConfig, space: ActionSpace, engine: Engine, shape: Mapping[str, Any] | None
+    ) -> "GraphTokenPolicy":
+        if shape is None:
+            raise ValueError("the shape of a next-token policy is missing")
+        return cls(context, space, engine, TokenShape(**shape))
+
+    @property
+    def limits(self) -> TokenLimits:
+        shape = self.shape
+        return TokenLimits(shape.tokenizer, shape.prefix_decodable, shape.longest, self.space.action_horizon)
+
+    def generate(
+        self, values: Values, tasks: Int64[Tensor, " batch"], decoding: Any, noise: Noise | None, rule: StoppingRule
+    ) -> Iterator[Chunk]:
+        # Where nobody asks between two tokens, the loop over them is in the graph, too: see benchmarks/inference.py.
+        if "chunk" in self.engine.graphs and not rule.watches:
+            yield self._whole_chunk(values, tasks, decoding, noise)
+        else:
+            yield from super().generate(values, tasks, decoding, noise, rule)
+
+    def start_tokens(
+        self, values: Values, tasks: Int64[Tensor, " batch"], decoding: TokenDecoding, noise: Noise | None
+    ) -> NextToken:
+        put = self.engine.put
+        rows = len(tasks)
+        random = [put(each) for each in self._random(rows, decoding, noise)]
+        inputs = {
+            "last": put(torch.full((rows,), self.shape.outputs)),
+            "place": self._places[0],
+            "cache": put(torch.zeros(rows, self.shape.cache_heads, self.shape.longest, self.shape.head_dim)),
+            **self.memory(values, tasks),
+            "noise": random[0],
+            **{name: put(value) for name, value in self._sampling(decoding).items()},
+        }
+
+        def next_token(place: int) -> tuple[Tensor, Tensor]:
+            inputs["place"] = self._places[place]
+            inputs["noise"] = random[place]
+            inputs["last"], log_probability, inputs["cache"] = self.engine.run("step", inputs)
+            return self.engine.get(inputs["last"]), self.engine.get(log_probability)
+
+        return next_token
+
+    def make_chunk(
+        self, ids: Ids, log_probabilities: LogProbabilities, values: Values, num_actions: int | None
+    ) -> Chunk:
+        rows, used = ids.shape
+        padded = torch.nn.functional.pad(ids, (0, self.shape.longest - used))
+        tokens = {"ids": padded, "lengths": torch.full((rows,), used), "times": self._times(num_actions)}
+        return _chunk(self.actions(values, tokens), ids, log_probabilities)
+
+    def _whole_chunk(
+        self, values: Values, tasks: Int64[Tensor, " batch"], decoding: TokenDecoding, noise: Noise | None
+    ) -> Chunk:
+        inputs = {
+            "tasks": tasks,
+            **{key: values[key] for key in self.observed.keys},
+            "noise": self._random(len(tasks), decoding, noise),
+            **self._sampling(decoding),
+            "times": self._times(decoding.num_actions),
+            **self.state_input(values),
+        }
+        outputs = self.engine.run("chunk", {name: self.engine.put(value) for name, value in inputs.items()})
+        ids, log_probabilities, actions = map(self.engine.get, outputs)
+        return _chunk(actions, ids, log_probabilities)
+
+    def _random(self, rows: int, decoding: TokenDecoding, noise: Noise | None) -> Random:
+        """Return what is added to the logits of every token; zeros leave the most likely the largest."""
+        length = decoding.num_tokens or self.length
+        random = token_noise(decoding, noise, length, self.shape.outputs)
+        return torch.zeros(length, rows, self.shape.outputs) if random is None else random
+
+    def _sampling(self, decoding: TokenDecoding) -> dict[str, Tensor | int]:
+        temperature = torch.tensor(float(decoding.temperature))
+        return {"temperature": temperature, "top_k": likely_tokens(decoding, self.shape.outputs)}
+
+    def _times(self, num_actions: int | None) -> Int64[Tensor, " steps"]:
+        return torch.arange(num_actions or self.space.action_horizon)
+
+
+def _chunk(actions: Float[Tensor, "batch time dim"], ids: Ids, log_probabilities: LogProbabilities) -> Chunk:
+    rows, used = ids.shape
+    lengths = torch.full((rows,), used)
+    return Chunk(actions, torch.ones(rows, dtype=torch.bool), lengths, Tokens(ids, lengths), log_probabilities)

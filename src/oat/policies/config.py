@@ -1,0 +1,73 @@
+"""The hyper-parameters of every kind of policy, each declared once, and their presets; importing this needs no torch.
+
+`oat train` is generated from these classes: a field is an option, the string under it is its help.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from oat.errors import InvalidOption
+from oat.nn.recipe import TrainConfig
+from oat.nn.width import Width
+
+RECIPES: dict[str, TrainConfig] = {
+    "tiny": TrainConfig(steps=300, batch_size=32, learning_rate=3e-3, warmup_steps=20, validate_every=150),
+    "cpu": TrainConfig(steps=4000, batch_size=64, learning_rate=1e-3, weight_decay=0.01, validate_every=500),
+    "paper": TrainConfig(
+        steps=200_000, batch_size=256, learning_rate=5e-5, schedule="constant", ema_decay=0.9999, precision="bf16"
+    ),
+}
+"""How a policy is trained in each preset."""
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """The size of a policy of any kind; the defaults are the paper's."""
+
+    label: ClassVar[str] = "policy"
+    """What tables call the kind."""
+    takes_tokenizer: ClassVar[bool] = False
+    """Whether it predicts a tokenizer's tokens; otherwise it predicts actions and has their horizon, transform and
+    normalisation as options."""
+
+    width: Width = field(default_factory=Width)
+    layers: int = 4
+    """Transformer blocks."""
+
+    def __post_init__(self) -> None:
+        if self.layers < 1:
+            raise InvalidOption("a policy needs at least one layer")
+
+    @classmethod
+    def presets(cls) -> Mapping[str, "Preset"]:
+        """Return the kind's presets by name: for tests, for a processor, and the paper's."""
+        sizes = {"tiny": cls(Width(64, 32), 2), "cpu": cls(Width(128, 32), 4), "paper": cls()}
+        return {name: Preset(model, RECIPES[name]) for name, model in sizes.items()}
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Hold a size of a policy and the recipe to train it."""
+
+    model: PolicyConfig
+    training: TrainConfig
+
+
+@dataclass(frozen=True)
+class AutoregressiveConfig(PolicyConfig):
+    """The size of a policy that predicts the next token of a tokenizer."""
+
+    label: ClassVar[str] = "autoregressive policy"
+    takes_tokenizer: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class DiffusionConfig(PolicyConfig):
+    """The size of a diffusion policy."""
+
+    label: ClassVar[str] = "diffusion policy"
+
+
+PRESETS: Mapping[str, Preset] = PolicyConfig.presets()
+"""The presets that kinds share unless they have their own."""

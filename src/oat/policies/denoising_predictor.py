@@ -1,0 +1,96 @@
+"""The DDIM loop, which PyTorch's diffusion policy and exported ones share (https://arxiv.org/abs/2010.02502)."""
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from oat.errors import InvalidOption
+from oat.policies.context import Values
+from oat.policies.decoding import Decoding, DecodingOptions, Denoising, Noise
+from oat.policies.predictor import Chunk, ChunkPredictor
+from oat.policies.stopping import StoppingRule
+
+TRAINING_STEPS = 100
+_LARGEST_BETA = 0.999
+
+Actions = Float[Tensor, "batch time numbers"]
+Denoise = Callable[[Any, int, Tensor, Tensor], tuple[Any, Any]]
+"""From a sample, its time, its signal level and the next to the sample there and the clean chunk it heads for."""
+
+
+def signal_levels(steps: int = TRAINING_STEPS) -> Float[Tensor, " steps"]:
+    """Return ᾱ_t of the squared-cosine schedule: the share of the signal's power left after t + 1 noising steps."""
+
+    def level(time: float) -> float:
+        return math.cos((time + 0.008) / 1.008 * math.pi / 2) ** 2
+
+    ratios = [max(level((t + 1) / steps) / level(t / steps), 1 - _LARGEST_BETA) for t in range(steps)]
+    return torch.tensor(ratios, dtype=torch.float64).cumprod(0).float()
+
+
+def ddim_times(steps: int) -> list[int]:
+    """Return the noise levels that are visited, from the noisiest, at equal distances."""
+    return [number * (TRAINING_STEPS // steps) for number in reversed(range(steps))]
+
+
+def ddim_step(
+    noised: Actions, predicted_noise: Actions, now: Tensor, then: Tensor, low: Tensor, high: Tensor
+) -> tuple[Actions, Actions]:
+    """Return the sample at the next lower noise level and the clean chunk it heads for, kept within the range."""
+    clean = ((noised - (1 - now).sqrt() * predicted_noise) / now.sqrt()).clamp(low, high)
+    return then.sqrt() * clean + (1 - then).sqrt() * predicted_noise, clean
+
+
+class DenoisingPredictor(ChunkPredictor):
+    """Denoise a random chunk step by step until the last one, or until a stopping rule wants a chunk."""
+
+    options = frozenset({"denoising_steps"})
+    has_no = "denoises actions and generates no tokens"
+    levels: Tensor
+    """The signal levels, on the device where samples are combined."""
+
+    @abstractmethod
+    def start_denoising(self, values: Values, tasks: Int64[Tensor, " batch"], noise: Actions) -> tuple[Any, Denoise]:
+        """Read the observation, and return the first sample and the function that denoises it by one step."""
+
+    @abstractmethod
+    def make_actions(self, clean: Any, values: Values) -> Actions:
+        """Return a clean chunk in the robot's units."""
+
+    @property
+    def default_decoding(self) -> Denoising:
+        return Denoising()
+
+    def check_decoding(self, decoding: Decoding) -> None:
+        if not isinstance(decoding, Denoising):
+            raise InvalidOption(f"a diffusion policy decodes by Denoising, got {decoding}")
+        if decoding.steps > TRAINING_STEPS:
+            raise InvalidOption(f"denoising steps must be 1…{TRAINING_STEPS}, got {decoding.steps}")
+
+    def make_decodings(self, options: DecodingOptions) -> Iterator[Denoising]:
+        yield Denoising() if options.denoising_steps is None else Denoising(options.denoising_steps)
+
+    @property
+    def anytime(self) -> bool:
+        return True
+
+    def generate(
+        self, values: Values, tasks: Int64[Tensor, " batch"], decoding: Any, noise: Noise | None, rule: StoppingRule
+    ) -> Iterator[Chunk]:
+        assert noise is not None
+        random = noise.normal(self.space.action_horizon, self.space.model_dim)
+        sample, denoise = self.start_denoising(values, tasks, random)
+        times = ddim_times(decoding.steps)
+        for number, time in enumerate(times, start=1):
+            last = number == len(times)
+            then = torch.ones_like(self.levels[0]) if last else self.levels[times[number]]
+            sample, clean = denoise(sample, time, self.levels[time], then)
+            if rule.wants_chunk() or last:
+                actions = self.make_actions(clean, values)
+                valid = torch.ones(len(actions), dtype=torch.bool, device=actions.device)
+                yield Chunk(actions, valid, torch.full((len(actions),), number, device=actions.device))

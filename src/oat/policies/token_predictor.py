@@ -1,0 +1,88 @@
+"""The loop over tokens, which PyTorch's next-token policy and exported ones share (paper, algorithm 2)."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from oat.policies.context import Values
+from oat.policies.decoding import Decoding, DecodingOptions, Noise, TokenDecoding, TokenLimits
+from oat.policies.predictor import Chunk, ChunkPredictor
+from oat.policies.stopping import StoppingRule
+
+Ids = Int64[Tensor, "batch tokens"]
+LogProbabilities = Float[Tensor, "batch tokens"]
+NextToken = Callable[[int], tuple[Int64[Tensor, " batch"], Float[Tensor, " batch"]]]
+"""From a place, counted from 0 and asked for in order, to every row's token there and its log-probability."""
+
+
+class TokenPredictor(ChunkPredictor):
+    """Generate tokens one by one until the sequence or every row has ended, or a stopping rule wants a chunk."""
+
+    options = frozenset({"num_tokens", "temperature", "top_k", "greedy", "num_actions"})
+    has_no = "generates tokens and does not denoise"
+    eos: int | None = None
+    """The token that ends a row; None where all rows have the same length."""
+
+    @property
+    @abstractmethod
+    def limits(self) -> TokenLimits:
+        """Return what can be decoded."""
+
+    @abstractmethod
+    def start_tokens(
+        self, values: Values, tasks: Int64[Tensor, " batch"], decoding: TokenDecoding, noise: Noise | None
+    ) -> NextToken:
+        """Read the observation, and return the function that gives one token after the other."""
+
+    @abstractmethod
+    def make_chunk(
+        self, ids: Ids, log_probabilities: LogProbabilities, values: Values, num_actions: int | None
+    ) -> Chunk:
+        """Return the tokens so far as actions."""
+
+    @property
+    def length(self) -> int:
+        """Return the longest sequence, an end included."""
+        return self.limits.longest + (self.eos is not None)
+
+    @property
+    def default_decoding(self) -> TokenDecoding:
+        return TokenDecoding()
+
+    def check_decoding(self, decoding: Decoding) -> None:
+        self.limits.check(decoding)
+
+    def make_decodings(self, options: DecodingOptions) -> Iterator[TokenDecoding]:
+        counted = self.limits.longest if self.anytime else None
+        for count in options.num_tokens or (counted,):
+            yield TokenDecoding(count, options.temperature, options.top_k, options.greedy, options.num_actions)
+
+    @property
+    def anytime(self) -> bool:
+        return self.limits.prefix_decodable
+
+    def generate(
+        self, values: Values, tasks: Int64[Tensor, " batch"], decoding: Any, noise: Noise | None, rule: StoppingRule
+    ) -> Iterator[Chunk]:
+        length = decoding.num_tokens or self.length
+        next_token = self.start_tokens(values, tasks, decoding, noise)
+        ids: list[Tensor] = []
+        log_probabilities: list[Tensor] = []
+        for place in range(length):
+            token, log_probability = next_token(place)
+            ids.append(token)
+            log_probabilities.append(log_probability)
+            wanted = rule.wants_chunk(log_probability) and self.anytime
+            finished = place + 1 == length or self._all_ended(ids)
+            if wanted or finished:
+                drawn = torch.stack(log_probabilities, 1)
+                yield self.make_chunk(torch.stack(ids, 1), drawn, values, decoding.num_actions)
+            if finished:
+                return
+
+    def _all_ended(self, ids: list[Tensor]) -> bool:
+        return self.eos is not None and bool((torch.stack(ids) == self.eos).any(0).all())
