@@ -36,12 +36,14 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from benchmarks.hostile import hostile_messages
+from benchmarks.plain_graphs import plain_runtime
 from benchmarks.policies import STATE_DIM, make_policy
 from oat.data.episodes import STATE
 from oat.export.config import Precision
 from oat.export.export import compare, write_graphs
 from oat.export.latency import time_calls
 from oat.export.loading import load_runtime
+from oat.interfaces import Observation
 from oat.policies import AutoregressivePolicy, ChunkPredictor, Noise, Policy, TokenDecoding
 from oat.policies.stopping import StoppingRule
 from oat.serving.client import PolicyClient
@@ -60,20 +62,28 @@ def latency(repeats: int = 500) -> None:
     """
     policy, runtime, _ = prepare()
     small = load_runtime(_export(policy, "int8"))
+    plain = plain_runtime(policy)
     observation = policy.random_observation(1)
     rows: list[Row] = []
     for tokens, limit in LIMIT_MS.items():
         decoding = TokenDecoding(tokens, num_actions=ACTIONS)
-        engines = {"ONNX": runtime, "ONNX int8": small, "PyTorch eager": policy}
+        engines = {"ONNX": runtime, "ONNX, weights not folded": plain, "ONNX int8": small, "PyTorch eager": policy}
         calls = {name: partial(each.predict_chunk, observation, decoding) for name, each in engines.items()}
+        calls["ONNX, loop in Python"] = partial(_step_by_step, runtime, observation, decoding)
         least, times = floor_ms(policy, tokens), time_calls(calls, repeats)
         for name, each in times.items():
             value = f"{each.min():.2f} / {np.median(each):.2f} / {each.min() / least:.2f}"
             required = f"≤ {limit:.2f}" if name == "ONNX" else ""
             rows.append((f"K = {tokens}, {name}: fastest / median, ms / fastest to floor", value, required))
         rows.append((f"K = {tokens}, floor, ms", f"{least:.2f}", ""))
+    rows.append(("weights not folded against folded", str(compare(runtime, plain, rows=1000)), "equal"))
     rows.append(("int8 against float32", str(compare(runtime, small, rows=1000)), ""))
     show(rows)
+
+
+def _step_by_step(runtime: ChunkPredictor, observation: Observation, decoding: TokenDecoding) -> None:
+    """Predict a chunk by the loop over tokens that eager policies use, as a stopping rule needs it."""
+    runtime.predict_chunk(observation, decoding, stopping=Timeline())
 
 
 def floor_ms(policy: AutoregressivePolicy, tokens: int) -> float:

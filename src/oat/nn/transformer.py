@@ -207,12 +207,16 @@ class DecoderBlock(nn.Module):
         memory: KeysValues,
         cache: LayerCache | None = None,
         causal: bool = False,
+        mask: Bool[Tensor, "#batch 1 #q k"] | None = None,
     ) -> Float[Tensor, "batch *time dim"]:
-        """Return the outputs of a sequence, or of rows at the position after those in the cache, and add them to it."""
+        """Return the outputs of a sequence, or of rows at the position after those in the cache, and add them to it.
+
+        A cache of fixed length needs a mask, which is True where there is something to look at.
+        """
         normed = normalize(self.self_norm, x)
         own = self.self_attention.keys_values(normed)
         seen = own if cache is None else cache.append(*own)
-        x = self.self_attention.add_to(x, normed, seen, causal=causal)
+        x = self.self_attention.add_to(x, normed, seen, mask, causal)
         x = self.cross_attention.add_to(x, normalize(self.cross_norm, x), memory)
         return self.feed_forward.add_to(x, normalize(self.feed_forward_norm, x))
 

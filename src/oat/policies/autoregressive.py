@@ -188,14 +188,13 @@ class AutoregressivePolicy(TokenPredictor, Policy):
         with torch.inference_mode():
             sequence = Generation(self.backbone, context, length)
 
-        @torch.inference_mode()
         def next_token(place: int) -> tuple[Tensor, Tensor]:
             nonlocal last
-            embedded = F.embedding(last, self.embedding.weight) + self.positions[place]
-            logits = self._logits(sequence.step(embedded))
-            last, log_probability = sample(
-                logits, None if random is None else random[place], decoding.temperature, top_k
-            )
+            with torch.inference_mode():
+                embedded = F.embedding(last, self.embedding.weight) + self.positions[place]
+                logits = self._logits(sequence.step(embedded))
+                added = None if random is None else random[place]
+                last, log_probability = sample(logits, added, decoding.temperature, top_k)
             return last, log_probability
 
         return next_token

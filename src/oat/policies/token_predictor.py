@@ -70,13 +70,14 @@ class TokenPredictor(ChunkPredictor):
     ) -> Iterator[Chunk]:
         length = decoding.num_tokens or self.length
         next_token = self.start_tokens(values, tasks, decoding, noise)
+        anytime = self.anytime
         ids: list[Tensor] = []
         log_probabilities: list[Tensor] = []
         for place in range(length):
             token, log_probability = next_token(place)
             ids.append(token)
             log_probabilities.append(log_probability)
-            wanted = rule.wants_chunk(log_probability) and self.anytime
+            wanted = rule.wants_chunk(log_probability) and anytime
             finished = place + 1 == length or self._all_ended(ids)
             if wanted or finished:
                 drawn = torch.stack(log_probabilities, 1)
