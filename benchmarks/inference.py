@@ -44,7 +44,7 @@ from oat.export.export import compare, write_graphs
 from oat.export.latency import time_calls
 from oat.export.loading import load_runtime
 from oat.interfaces import Observation
-from oat.policies import AutoregressivePolicy, ChunkPredictor, Noise, Policy, TokenDecoding
+from oat.policies import AutoregressivePolicy, Chunk, ChunkPredictor, Noise, Policy, TokenDecoding
 from oat.policies.stopping import StoppingRule
 from oat.serving.client import PolicyClient
 from oat.tokenizers.decoder import SinglePassDecoder
@@ -55,7 +55,7 @@ Row = tuple[str, str, str]
 
 
 def latency(repeats: int = 500) -> None:
-    """K = 8 and K = 1 beside what the weights' transport and the arithmetic cost at least.
+    """Time K = 8 and K = 1 beside what the weights' transport and the arithmetic cost at least.
 
     Args:
         repeats: Chunks per number.
@@ -81,17 +81,20 @@ def latency(repeats: int = 500) -> None:
     show(rows)
 
 
-def _step_by_step(runtime: ChunkPredictor, observation: Observation, decoding: TokenDecoding) -> None:
+def _step_by_step(runtime: ChunkPredictor, observation: Observation, decoding: TokenDecoding) -> Chunk:
     """Predict a chunk by the loop over tokens that eager policies use, as a stopping rule needs it."""
-    runtime.predict_chunk(observation, decoding, stopping=Timeline())
+    return runtime.predict_chunk(observation, decoding, stopping=Timeline())
 
 
 def floor_ms(policy: AutoregressivePolicy, tokens: int) -> float:
-    """Each token's weights read once, and the decoder's products, both at the machine's best rate."""
-    blocks, width = policy.backbone.blocks, policy.config.width.dim
+    """Return the time to read each token's weights once and for the decoder's products, at the machine's best rate."""
+    blocks = policy.backbone.blocks
+    width = policy.config.width.dim
     step = _products(blocks) - 2 * width**2 * len(blocks) + policy.outputs * width  # the context is projected once
-    matrix, vector = torch.randn(step // width, width), torch.randn(width)
-    inner, outer = torch.randn(width, 4 * width), torch.randn(ACTIONS, width)
+    matrix = torch.randn(step // width, width)
+    vector = torch.randn(width)
+    inner = torch.randn(width, 4 * width)
+    outer = torch.randn(ACTIONS, width)
     rate = inner.numel() / fastest(lambda: outer @ inner)
     decoder = policy.tokenizer.decoder
     assert isinstance(decoder, SinglePassDecoder)
@@ -99,12 +102,12 @@ def floor_ms(policy: AutoregressivePolicy, tokens: int) -> float:
 
 
 def _products(module: torch.nn.Module) -> int:
-    """Numbers in its matrices."""
+    """Return how many numbers a module's matrices hold."""
     return sum(parameter.numel() for parameter in module.parameters() if parameter.ndim == 2)
 
 
 def fastest(call: Callable[[], object], repeats: int = 300) -> float:
-    """Seconds."""
+    """Return the seconds of the fastest call."""
     times = []
     for _ in range(repeats):
         begin = time.perf_counter()
@@ -114,7 +117,7 @@ def fastest(call: Callable[[], object], repeats: int = 300) -> float:
 
 
 def server(requests: int = 500, clients: int = 8, hostile: int = 10_000) -> None:
-    """The server's overhead, several clients at once, and hostile messages.
+    """Measure the server's overhead, several clients at once, and hostile messages.
 
     Args:
         requests: For the overhead.
@@ -200,7 +203,7 @@ def resident_mb(process: int) -> float:
 
 
 def deadline(chunks: int = 2000, load: int = 2) -> None:
-    """How often a deadline is overrun, and how many tokens are used, while other processes are busy.
+    """Measure how often a deadline is overrun, and how many tokens are used, while other processes are busy.
 
     Args:
         chunks: In all, over four deadlines.
@@ -235,7 +238,7 @@ class Timeline(StoppingRule):
         return self.tokens[tokens - 1] + self.finish
 
     def most_tokens(self, milliseconds: float) -> int:
-        """What somebody who knew all this could have used by then."""
+        """Return how many tokens somebody who knew all this could have used by then."""
         return sum(self.total(k) <= milliseconds for k in range(1, len(self.tokens) + 1))
 
     @classmethod
@@ -265,7 +268,7 @@ def measure_deadline(runtime: ChunkPredictor, decoding: TokenDecoding, milliseco
 
 @contextmanager
 def busy(processes: int) -> Iterator[None]:
-    """Other work on the machine, of lower priority."""
+    """Keep the machine busy with other work, of lower priority."""
     workers = [multiprocessing.Process(target=_toil, daemon=True) for _ in range(processes)]
     for worker in workers:
         worker.start()
@@ -285,7 +288,7 @@ def _toil() -> None:
 
 
 def prepare() -> tuple[AutoregressivePolicy, ChunkPredictor, Path]:
-    """The policy in PyTorch and in ONNX Runtime, and its export."""
+    """Return the policy in PyTorch and in ONNX Runtime, and its export."""
     torch.set_num_threads(1)
     policy, _ = make_policy()
     decoder = policy.tokenizer.decoder
@@ -304,7 +307,7 @@ def _export(policy: Policy, precision: Precision) -> Path:
 
 @contextmanager
 def served(folder: Path) -> Iterator[tuple[int, str]]:
-    """A server in a process of its own: its number and address."""
+    """Start a server in a process of its own, and give its number and address."""
     command = [sys.executable, "-c", "from oat.cli import main; main()", "serve", str(folder), "--port", "0"]
     command += ["--num-actions", str(ACTIONS)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

@@ -48,6 +48,8 @@ class StaticCache:
 class PlainStep(nn.Module):
     """Generate one token by the blocks as they are trained."""
 
+    places: Tensor
+
     def __init__(self, policy: AutoregressivePolicy) -> None:
         super().__init__()
         self.policy = policy

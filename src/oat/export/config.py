@@ -14,7 +14,7 @@ Precision = Literal["float32", "int8"]
 
 @dataclass(frozen=True)
 class LatencyConfig:
-    """What to time."""
+    """Say which policy is timed, in which engines and how often."""
 
     policy: tyro.conf.Positional[Path]
     """The policy's checkpoint or run, or what oat export wrote, of which only ONNX can be timed."""

@@ -22,7 +22,7 @@ Decoded = Float[Tensor, "batch steps dim"]
 
 
 class Detokenizer(nn.Module):
-    """What a tokenizer decodes, at the given times: 0, 1, … for the chunk's first actions.
+    """Decode tokens at the given times: 0, 1, … for the chunk's first actions.
 
     Ids come as wide as the longest sequence; what follows a row's length does not count.
     """
@@ -34,17 +34,19 @@ class Detokenizer(nn.Module):
     def forward(
         self, ids: Ids, lengths: Lengths, times: Times, state: Float[Tensor, "batch state"] | None = None
     ) -> Decoded:
-        normalizer, transform = self.tokenizer.normalizer, self.tokenizer.space.transform
+        """Return the actions at these times, in the robot's units."""
+        normalizer = self.tokenizer.normalizer
+        transform = self.tokenizer.space.transform
         bounded = self.decode(ids, lengths, times).clamp(normalizer.low, normalizer.high)
         return transform.inverse(normalizer.denormalize(bounded), state)
 
     def decode(self, ids: Ids, lengths: Lengths, times: Times) -> Decoded:
-        """In model space."""
+        """Return the actions at these times, in model space."""
         return self.tokenizer.decode_normalized(Tokens(ids, lengths), self.tokenizer.action_horizon)[0][:, times]
 
 
 class SinglePassDetokenizer(Detokenizer):
-    """The single-pass decoder with its weights folded.
+    """Decode by a single-pass decoder with its weights folded.
 
     A memory token is linear in its code, so its keys and values for all layers come from one small product. The first
     self-attention sees nothing but positions and is computed in advance.
@@ -58,9 +60,12 @@ class SinglePassDetokenizer(Detokenizer):
 
     def __init__(self, tokenizer: AutoencoderTokenizer, decoder: SinglePassDecoder) -> None:
         super().__init__(tokenizer)
-        self.causal, self.norm, self.head = decoder.config.causal, decoder.norm, decoder.head
+        self.causal = decoder.config.causal
+        self.norm = decoder.norm
+        self.head = decoder.head
         layers = list(cast(Iterable[DecoderBlock], decoder.blocks))
-        self.blocks, self.memory = FoldedBlocks(layers), FoldedMemory(layers)
+        self.blocks = FoldedBlocks(layers)
+        self.memory = FoldedMemory(layers)
         with torch.no_grad():
             embedding = [*tokenizer.from_code.weight.mT, tokenizer.from_code.bias, tokenizer.mask]
             buffers = {
@@ -80,7 +85,7 @@ class SinglePassDetokenizer(Detokenizer):
         return block.mix(x, *block.project(x), mask)
 
     def decode(self, ids: Ids, lengths: Lengths, times: Times) -> Decoded:
-        """Where step t sees only steps up to t, only those asked for are computed."""
+        """Return the actions at these times; where step t sees only steps up to t, no others are computed."""
         computed = times if self.causal else torch.arange(len(self.start))
         keys, values = self.memory.arrange(self._features(ids, lengths) @ self.basis + self.token_positions)
         x = self.start[computed][None]
@@ -90,13 +95,13 @@ class SinglePassDetokenizer(Detokenizer):
         return actions if self.causal else actions[:, times]
 
     def _features(self, ids: Ids, lengths: Lengths) -> Float[Tensor, "batch tokens features"]:
-        """What a memory token is linear in: its code, whether it is there, whether MASK stands for it."""
+        """Return what a memory token is linear in: its code, whether it is there, whether MASK stands for it."""
         kept = (self.places < lengths[:, None])[..., None].float()
         return torch.cat([self.codes[ids] * kept, kept, 1 - kept], dim=-1)
 
 
 def make_detokenizer(tokenizer: ActionTokenizer) -> Detokenizer:
-    """The fastest for the tokenizer's kind; FAST's merges are no tensor program."""
+    """Return the fastest for the tokenizer's kind, or raise `InvalidOption`: FAST's merges are not a tensor program."""
     if not tokenizer.total:
         raise InvalidOption(f"{tokenizer.kind} decodes by merging strings, which ONNX cannot do; use its checkpoint")
     if isinstance(tokenizer, AutoencoderTokenizer) and isinstance(tokenizer.decoder, SinglePassDecoder):

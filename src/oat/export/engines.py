@@ -14,24 +14,28 @@ from oat.io.extras import import_extra
 
 @runtime_checkable
 class Engine(Protocol):
-    """Runs graphs on values of its own, which stay on its device between two runs."""
+    """Run graphs on values of its own, which stay on its device between two runs."""
 
     @property
     def graphs(self) -> Collection[str]:
-        """The names of those it can run."""
+        """Return the names of the graphs that it can run."""
         ...
 
-    def put(self, value: Tensor | int) -> Any: ...
+    def put(self, value: Tensor | int) -> Any:
+        """Return a tensor as a value of the engine's."""
+        ...
 
-    def get(self, value: Any) -> Tensor: ...
+    def get(self, value: Any) -> Tensor:
+        """Return one of the engine's values as a tensor."""
+        ...
 
     def run(self, graph: str, inputs: Mapping[str, Any]) -> Any:
-        """A graph's outputs, in order."""
+        """Run a graph, and return its outputs in order."""
         ...
 
 
 class OnnxEngine:
-    """ONNX Runtime on the first CUDA device where its build has CUDA, else on the CPU; its telemetry is off."""
+    """Run graphs by ONNX Runtime, without its telemetry, on the first CUDA device or else on the CPU."""
 
     def __init__(self, models: Mapping[str, bytes], threads: int = 1) -> None:
         os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read when it is imported
@@ -41,14 +45,19 @@ class OnnxEngine:
         providers = [name for name in ("CUDAExecutionProvider", "CPUExecutionProvider") if name in found]
         self._device = "cuda" if providers[0].startswith("CUDA") else "cpu"
         options = self._library.SessionOptions()
-        options.intra_op_num_threads, options.log_severity_level = threads, 3
-        self._sessions, self._bindings, self._bound = {}, {}, dict[str, dict[str, Any]]()
+        options.intra_op_num_threads = threads
+        options.log_severity_level = 3
+        self._sessions: dict[str, Any] = {}
+        self._bindings: dict[str, Any] = {}
+        self._bound: dict[str, dict[str, Any]] = {}
         for name, model in models.items():
             try:
                 session = self._library.InferenceSession(model, options, providers=providers)
             except Exception as error:  # its own kinds of exceptions share nothing else
                 raise CheckpointError(f"ONNX Runtime cannot run the graph {name!r}: {error}") from error
-            self._sessions[name], self._bindings[name], self._bound[name] = session, session.io_binding(), {}
+            self._sessions[name] = session
+            self._bindings[name] = session.io_binding()
+            self._bound[name] = {}
 
     @property
     def graphs(self) -> Collection[str]:
@@ -62,7 +71,8 @@ class OnnxEngine:
         return torch.from_numpy(value.numpy())
 
     def run(self, graph: str, inputs: Mapping[str, Any]) -> Any:
-        binding, bound = self._bindings[graph], self._bound[graph]
+        binding = self._bindings[graph]
+        bound = self._bound[graph]
         for name, value in inputs.items():
             if bound.get(name) is not value:  # binding costs more than asking
                 binding.bind_ortvalue_input(name, value)
@@ -75,10 +85,11 @@ class OnnxEngine:
 
 
 class TorchEngine:
-    """PyTorch's compiler over the same modules; on CUDA it records CUDA graphs."""
+    """Run the same modules through PyTorch's compiler; on CUDA it records CUDA graphs."""
 
     def __init__(self, modules: Mapping[str, nn.Module], device: torch.device) -> None:
-        self._device, mode = device, "reduce-overhead" if device.type == "cuda" else "default"
+        self._device = device
+        mode = "reduce-overhead" if device.type == "cuda" else "default"
         self._modules = {name: torch.compile(each.to(device).eval(), mode=mode) for name, each in modules.items()}
 
     @property

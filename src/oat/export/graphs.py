@@ -39,7 +39,7 @@ class ContextGraph(nn.Module):
         self.memory = FoldedMemory(policy.backbone.layers)
 
     def forward(self, tasks: Int64[Tensor, " batch"], *values: Tensor) -> tuple[Keys, Values]:
-        """Return what the blocks' cross-attentions read."""
+        """Return the keys and values that the blocks' cross-attentions read."""
         return self.memory(self.context(dict(zip(self.context.config.keys, values, strict=True)), tasks))
 
 

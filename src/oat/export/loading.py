@@ -19,7 +19,7 @@ RUNTIME = "runtime"
 
 
 def load_predictor(path: Path, threads: int = 1, compiled: bool = False) -> ChunkPredictor:
-    """An export, or a checkpoint or run, as it is or through PyTorch's compiler."""
+    """Return an export, or a checkpoint or run, as it is or through PyTorch's compiler."""
     torch.set_num_threads(threads)
     if checkpoint_kind(path) == RUNTIME:
         if compiled:
@@ -30,7 +30,7 @@ def load_predictor(path: Path, threads: int = 1, compiled: bool = False) -> Chun
 
 
 def load_runtime(path: str | Path, threads: int = 1) -> GraphPolicy:
-    """A policy that `oat export` wrote, run by ONNX Runtime with this many threads."""
+    """Return a policy that `oat export` wrote, run by ONNX Runtime with this many threads."""
     folder = Path(path).expanduser()
     try:
         described = json.loads((folder / CONFIG_FILE).read_text())

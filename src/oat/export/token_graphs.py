@@ -30,7 +30,7 @@ Random = Float[Tensor, "tokens batch outputs"]
 
 @dataclass(frozen=True)
 class TokenShape:
-    """The sizes of a next-token policy."""
+    """Hold the sizes of a next-token policy that running its graphs needs."""
 
     tokenizer: str
     prefix_decodable: bool
@@ -44,7 +44,7 @@ class TokenShape:
 
     @classmethod
     def of(cls, policy: AutoregressivePolicy) -> "TokenShape":
-        """Return the sizes of a policy."""
+        """Return the sizes of a policy in PyTorch."""
         tokenizer = policy.tokenizer
         width = policy.config.width
         heads = 2 * width.heads * policy.config.layers
@@ -99,7 +99,7 @@ class TokenStep(nn.Module):
 
 
 class GraphTokenPolicy(TokenPredictor, GraphPolicy):
-    """Generate tokens with a static cache."""
+    """Generate tokens by graphs, with a cache of fixed length between two steps."""
 
     kind = AutoregressivePolicy.kind
 

@@ -12,14 +12,14 @@ from oat.io.extras import import_extra
 
 
 def embed_texts(name: str, texts: Sequence[str]) -> Float[Tensor, "texts dim"]:
-    """Pooled outputs of the encoder with this name on the hub or in this local directory."""
+    """Return the pooled outputs of the encoder with this name on the hub or in this local directory."""
     return _embed(name, tuple(texts)).clone()
 
 
 @lru_cache(maxsize=16)
 @torch.no_grad()
 def _embed(name: str, texts: tuple[str, ...]) -> Float[Tensor, "texts dim"]:
-    """Kept, because loading the encoder takes much longer than using it."""
+    """Return the same; it is kept, because loading the encoder takes much longer than using it."""
     transformers = import_extra("transformers", "hf")
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(name)

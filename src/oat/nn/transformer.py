@@ -40,7 +40,7 @@ def normalize(norm: nn.LayerNorm, x: Float[Tensor, "*n dim"]) -> Float[Tensor, "
 
 
 def gelu(x: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n dim"]:
-    """Return GELU of sequences or rows."""
+    """Return GELU (https://arxiv.org/abs/1606.08415) of sequences or rows."""
     if x.ndim > 2:
         return F.gelu(x)
     # A contiguous tensor would be given to oneDNN, whose kernel is thrice as slow for a few rows.
@@ -52,7 +52,7 @@ def split_heads(x: Float[Tensor, "batch *time dim"], width: Width) -> Heads:
     """Return a tensor's heads, each with its part of the last axis."""
     if x.ndim == 2:
         return x.view(-1, width.heads, 1, width.head_dim)
-    return x.unflatten(2, (width.heads, width.head_dim)).transpose(1, 2)
+    return x.view(*x.shape[:2], width.heads, width.head_dim).transpose(1, 2)
 
 
 def merge_heads(x: Heads, rows: bool) -> Float[Tensor, "batch *time dim"]:
@@ -127,7 +127,7 @@ class Attention(nn.Module):
 
 
 class GatedFeedForward(nn.Module):
-    """SwiGLU: https://arxiv.org/abs/2002.05202."""
+    """Two layers with a gate between them, SwiGLU: https://arxiv.org/abs/2002.05202."""
 
     def __init__(self, width: Width) -> None:
         super().__init__()
@@ -136,6 +136,7 @@ class GatedFeedForward(nn.Module):
         self.out = make_linear(hidden, width.dim)
 
     def forward(self, x: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n dim"]:
+        """Return out(silu(gate(x)) · value(x))."""
         gate, value = self.gate_and_value.project(x).chunk(2, dim=-1)
         return self.out.project(F.silu(gate) * value)
 

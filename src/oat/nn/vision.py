@@ -16,11 +16,12 @@ from oat.io.extras import import_extra
 Images = UInt8[Tensor, "batch time height width 3"]
 Pixels = Float[Tensor, "n 3 height width"]
 
-_IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_IMAGENET_MEAN = (0.485, 0.456, 0.406)
+_IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
 def crop_offsets(images: Images, size: tuple[int, int], generator: torch.Generator | None) -> Int64[Tensor, "batch 2"]:
-    """The upper left corner of each row's crop: random with a generator, else the centre."""
+    """Return the upper left corner of each row's crop: random with a generator, else the centre's."""
     room = torch.tensor(images.shape[2:4]) - torch.tensor(size)
     if generator is None:
         return (room // 2).expand(images.shape[0], 2)
@@ -30,7 +31,7 @@ def crop_offsets(images: Images, size: tuple[int, int], generator: torch.Generat
 def crop(
     images: Images, size: tuple[int, int], offsets: Int64[Tensor, "batch 2"]
 ) -> UInt8[Tensor, "batch time rows columns 3"]:
-    """The same crop for all frames of a row, so that motion stays motion."""
+    """Return the same crop of all frames of a row, so that motion stays motion."""
     offsets = offsets.to(images.device)
     rows = offsets[:, :1] + torch.arange(size[0], device=images.device)
     columns = offsets[:, 1:] + torch.arange(size[1], device=images.device)
@@ -42,6 +43,7 @@ class SpatialSoftmax(nn.Module):
     """Where each channel is active: its expected position in [-1, 1]², under a softmax over the image."""
 
     def forward(self, maps: Float[Tensor, "n channels height width"]) -> Float[Tensor, "n features"]:
+        """Return the expected x of every channel, then the expected y."""
         attention = maps.flatten(2).softmax(-1).reshape(maps.shape)
         y, x = (torch.linspace(-1, 1, length, device=maps.device) for length in maps.shape[2:])
         return torch.cat([(attention.sum(2) * x).sum(-1), (attention.sum(3) * y).sum(-1)], dim=-1)
@@ -55,7 +57,8 @@ class ResidualBlock(nn.Module):
         self.first = nn.Conv2d(inputs, outputs, 3, stride=2, padding=1, bias=False)
         self.second = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
         self.shortcut = nn.Conv2d(inputs, outputs, 1, stride=2, bias=False)
-        self.first_norm, self.second_norm = nn.GroupNorm(outputs // 8, outputs), nn.GroupNorm(outputs // 8, outputs)
+        self.first_norm = nn.GroupNorm(outputs // 8, outputs)
+        self.second_norm = nn.GroupNorm(outputs // 8, outputs)
 
     def forward(self, x: Float[Tensor, "n inputs height width"]) -> Float[Tensor, "n outputs h w"]:
         inner = self.second_norm(self.second(F.relu(self.first_norm(self.first(x)))))
@@ -70,10 +73,11 @@ class ConvolutionalVision(nn.Module):
         self.stem = nn.Conv2d(3, channels[0], 5, stride=2, padding=2)
         self.stem_norm = nn.GroupNorm(channels[0] // 8, channels[0])
         self.blocks = nn.Sequential(*(ResidualBlock(a, b) for a, b in pairwise(channels)))
-        self.keypoints, self.features = SpatialSoftmax(), 2 * channels[-1]
+        self.keypoints = SpatialSoftmax()
+        self.features = 2 * channels[-1]
 
     def forward(self, pixels: Pixels) -> Float[Tensor, "n features"]:
-        """Pixels in [0, 1]."""
+        """Return the keypoints of images whose pixels are in [0, 1]."""
         return self.keypoints(self.blocks(F.relu(self.stem_norm(self.stem(2 * pixels - 1)))))
 
 
@@ -96,7 +100,8 @@ class HuggingFaceVision(nn.Module):
 
     def __init__(self, pretrained: Pretrained, frozen: bool, model: nn.Module | None = None) -> None:
         super().__init__()
-        self.pretrained, self.frozen = pretrained, frozen
+        self.pretrained = pretrained
+        self.frozen = frozen
         self.model = _vision_part(_build(pretrained.architecture) if model is None else model)
         self.model.requires_grad_(not frozen).eval()  # measuring its outputs must not change batch statistics
         self.register_buffer("mean", torch.tensor(pretrained.mean)[:, None, None], persistent=False)
@@ -109,21 +114,22 @@ class HuggingFaceVision(nn.Module):
 
     @classmethod
     def from_pretrained(cls, name: str, frozen: bool) -> "HuggingFaceVision":
-        """By the name of a model on the hub or from a local directory."""
+        """Return a model by its name on the hub or from a local directory."""
         transformers = import_extra("transformers", "hf")
         try:
             model = transformers.AutoModel.from_pretrained(name)
         except (OSError, ValueError) as error:
             raise InvalidOption(f"cannot load the vision backbone {name!r}: {error}") from error
         described = _preprocessing(name)
-        mean, std = described.get("image_mean", _IMAGENET_MEAN), described.get("image_std", _IMAGENET_STD)
+        mean = described.get("image_mean", _IMAGENET_MEAN)
+        std = described.get("image_std", _IMAGENET_STD)
         architecture = model.config.to_dict()
         return cls(
             Pretrained(architecture, tuple(mean), tuple(std), _image_size(architecture, described)), frozen, model
         )
 
     def train(self, mode: bool = True) -> "HuggingFaceVision":
-        """A frozen backbone stays in evaluation mode, and so does batch normalisation, which averaged weights need."""
+        """Change the mode, except of a frozen backbone and of batch normalisation, which averaged weights forbid."""
         super().train(mode and not self.frozen)
         for module in self.model.modules():
             if isinstance(module, nn.BatchNorm2d):
@@ -144,14 +150,14 @@ class HuggingFaceVision(nn.Module):
 
 
 def _vision_part(model: nn.Module) -> nn.Module:
-    """CLIP and SigLIP hold a text model as well."""
+    """Return the part of a model that sees: CLIP and SigLIP hold a text model as well."""
     part = getattr(model, "vision_model", model)
     assert isinstance(part, nn.Module)
     return part
 
 
 def _freeze_unused(model: nn.Module, outputs: Float[Tensor, "n features"]) -> None:
-    """Parameters without a gradient, such as the token for masked patches, would stop training on several processes."""
+    """Freeze parameters without a gradient, such as the token for masked patches: several processes would wait."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     gradients = torch.autograd.grad(outputs.sum(), parameters, allow_unused=True)
     for parameter, gradient in zip(parameters, gradients, strict=True):
@@ -159,7 +165,7 @@ def _freeze_unused(model: nn.Module, outputs: Float[Tensor, "n features"]) -> No
 
 
 def _image_size(architecture: dict[str, Any], preprocessing: dict[str, Any]) -> int | None:
-    """What the model's own image processor makes of images, or else what the model was built for, if it says."""
+    """Return the size that the model's own image processor makes images, else the one the model was built for."""
     built_for = architecture.get("vision_config", architecture).get("image_size")
     for size in (preprocessing.get("crop_size"), preprocessing.get("size"), built_for):
         height = size.get("height") if isinstance(size, dict) else size
@@ -177,7 +183,7 @@ def _build(architecture: dict[str, Any]) -> nn.Module:
 
 
 def _preprocessing(name: str) -> dict[str, Any]:
-    """What the model's own image processor does, where it is recorded."""
+    """Return what the model's own image processor does, where it is recorded."""
     mixin = import_extra("transformers.image_processing_base", "hf").ImageProcessingMixin
     try:
         described, _ = mixin.get_image_processor_dict(Path(name) if Path(name).is_dir() else name)

@@ -64,7 +64,7 @@ class AutoregressiveConfig(PolicyConfig):
 
 @dataclass(frozen=True)
 class DiffusionConfig(PolicyConfig):
-    """The size of a diffusion policy."""
+    """The size of a policy that denoises chunks of actions."""
 
     label: ClassVar[str] = "diffusion policy"
 

@@ -20,7 +20,7 @@ Values = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class VisionConfig:
-    """How images are read."""
+    """Say how images are read: by which network, and which part of them."""
 
     backbone: str | None = None
     """A Hugging Face vision model by name or local directory; None trains convolutions from scratch."""
@@ -40,7 +40,7 @@ class VisionConfig:
 
 @dataclass(frozen=True)
 class ContextConfig:
-    """What is observed; its sizes come from the data set."""
+    """Say what is observed; its sizes come from the data set."""
 
     obs_horizon: int = 2
     """H_o: frames up to and including the current one."""
@@ -60,10 +60,11 @@ class ContextConfig:
 
     @property
     def keys(self) -> tuple[str, ...]:
+        """Return all observation keys, vectors first."""
         return (*self.vectors, *self.cameras)
 
     def sizes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of one frame of every key."""
+        """Return the shape of one frame of every key."""
         vectors = {key: (dim,) for key, dim in zip(self.vectors, self.vector_dims, strict=True)}
         images = {key: (*size, 3) for key, size in zip(self.cameras, self.camera_sizes, strict=True)}
         return {**vectors, **images}
@@ -76,7 +77,7 @@ def describe_context(
     vision: VisionConfig | None = None,
     text_encoder: str | None = None,
 ) -> ContextConfig:
-    """The context of a data set's observations with these keys."""
+    """Return the context of a data set's observations with these keys."""
     if not keys:
         raise InvalidOption(
             f"a policy must observe something; {episodes.source} has {', '.join(episodes.observations) or 'nothing'}"
@@ -107,7 +108,8 @@ class TaskToken(nn.Module):
 
     def __init__(self, config: ContextConfig, dim: int) -> None:
         super().__init__()
-        self.config, self.tasks = config, list(config.tasks)
+        self.config = config
+        self.tasks = list(config.tasks)
         if config.text_encoder is None:
             self.embedding: nn.Module = nn.Embedding(len(self.tasks), dim)
             return
@@ -115,7 +117,7 @@ class TaskToken(nn.Module):
         self.embedding = nn.Linear(config.text_dim, dim)
 
     def find(self, tasks: Sequence[str]) -> Int64[Tensor, " batch"]:
-        """The number of each task string; a text encoder takes in new ones."""
+        """Return the number of each task string; a text encoder takes in new ones."""
         for task in dict.fromkeys(tasks):
             if task not in self.tasks:
                 if self.config.text_encoder is None:
@@ -125,12 +127,13 @@ class TaskToken(nn.Module):
         return torch.tensor([self.tasks.index(task) for task in tasks])
 
     def forward(self, numbers: Int64[Tensor, " batch"]) -> Float[Tensor, "batch 1 dim"]:
+        """Return one token for every row's task."""
         given = numbers if self.config.text_encoder is None else self.table[numbers]
         return self.embedding(given)[:, None]
 
 
 class ContextEncoder(nn.Module):
-    """Observation histories and tasks to context tokens."""
+    """Encode observation histories and tasks as context tokens."""
 
     def __init__(self, config: ContextConfig, dim: int) -> None:
         super().__init__()
@@ -141,7 +144,8 @@ class ContextEncoder(nn.Module):
             self.from_state = nn.Sequential(
                 nn.Linear(sum(config.vector_dims), 2 * dim), nn.GELU(), nn.Linear(2 * dim, dim)
             )
-        self.vision, self.from_features = nn.ModuleDict(), nn.ModuleDict()
+        self.vision = nn.ModuleDict()
+        self.from_features = nn.ModuleDict()
         for number in range(len(config.cameras)):
             encoder = _make_vision(config.vision)
             self.vision[str(number)] = encoder
@@ -157,14 +161,14 @@ class ContextEncoder(nn.Module):
             for name, buffer in self.normalizer.named_buffers():
                 values = [part.get_buffer(name) for part in parts]
                 buffer.copy_(values[0] if buffer.ndim == 0 else torch.cat(values))
-            self.normalizer.limit.fill_(_STATE_LIMIT)
+            self.normalizer.limit.fill_(_STATE_LIMIT)  # a sensor that fails must not drive the network anywhere
         if self.config.text_encoder is not None:
             self.task.table.copy_(embed_texts(self.config.text_encoder, self.config.tasks))
 
     def forward(
         self, values: Values, tasks: Int64[Tensor, " batch"], generator: torch.Generator | None = None
     ) -> Float[Tensor, "batch tokens dim"]:
-        """With a generator images are cropped at random, else at the centre."""
+        """Return the context tokens; with a generator images are cropped at random, else at the centre."""
         tokens = []
         if self.config.vectors:
             state = torch.cat([values[key].float() for key in self.config.vectors], dim=-1)
@@ -184,16 +188,17 @@ class ContextEncoder(nn.Module):
     def read(
         self, observation: Observation, also: Mapping[str, tuple[int, ...]] | None = None
     ) -> tuple[Values, Int64[Tensor, " batch"]]:
-        """An observation and its tasks' numbers as tensors on this module's device; `also` names further vectors."""
+        """Return an observation and its tasks' numbers on this module's device; `also` names further vectors."""
         values = read_values(self.config, observation, also)
-        tasks, device = self.task.find(observation.tasks), self.positions.device
+        tasks = self.task.find(observation.tasks)
+        device = self.positions.device
         return {key: value.to(device) for key, value in values.items()}, tasks.to(device)
 
 
 def read_values(
     config: ContextConfig, observation: Observation, also: Mapping[str, tuple[int, ...]] | None = None
 ) -> Values:
-    """What a context of this configuration sees of an observation, after every check; `also` names further vectors."""
+    """Return what a context sees of an observation, after every check; `also` names further vectors."""
     sizes = {**(also or {}), **config.sizes()}
     _check(config, observation, sizes)
     values = {key: torch.as_tensor(observation.values[key]) for key in sizes}

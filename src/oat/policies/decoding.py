@@ -23,7 +23,7 @@ class Decoding(ABC):
 
 @dataclass(frozen=True)
 class TokenDecoding(Decoding):
-    """Sampling tokens from an autoregressive policy."""
+    """Sample tokens from an autoregressive policy, one after the other."""
 
     num_tokens: int | None = None
     """K: stop after this many tokens, where every prefix decodes; None for all."""
@@ -55,7 +55,7 @@ class TokenDecoding(Decoding):
 
 @dataclass(frozen=True)
 class Denoising(Decoding):
-    """Sampling a chunk from a diffusion policy."""
+    """Sample a chunk from a diffusion policy by denoising it in steps."""
 
     steps: int = 10
     """Denoising steps; fewer are faster and coarser."""

@@ -101,6 +101,7 @@ class Policy(nn.Module, ChunkPredictor):
 
     @property
     def observed(self) -> ContextConfig:
+        # A text encoder may have taken in tasks that the configuration does not know.
         return replace(self.context.config, tasks=tuple(self.context.task.tasks))
 
     def read(self, observation: Observation) -> tuple[Values, Int64[Tensor, " batch"]]:
@@ -161,7 +162,7 @@ class Policy(nn.Module, ChunkPredictor):
         }
 
     def own_state(self) -> dict[str, Tensor]:
-        """Return the tensors that model.safetensors holds."""
+        """Return the tensors that model.safetensors holds; parts with files of their own are left out."""
         return self.state_dict()
 
 

@@ -39,7 +39,7 @@ class Chunk:
     """Of each generated token under the model, before temperature and top-k; 0 past a row's end."""
 
     def __getitem__(self, rows: slice) -> "Chunk":
-        """Return some of the rows."""
+        """Return the chunks of some of the rows."""
         tokens = None if self.tokens is None else self.tokens[rows]
         log_probabilities = None if self.log_probabilities is None else self.log_probabilities[rows]
         return Chunk(self.actions[rows], self.valid[rows], self.steps[rows], tokens, log_probabilities)

@@ -54,7 +54,7 @@ class StoppingRule:
 
 
 class EveryStep(StoppingRule):
-    """Make a chunk after every step."""
+    """Make a chunk after every step, as streaming does."""
 
     watches = True
 

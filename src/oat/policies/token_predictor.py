@@ -30,7 +30,7 @@ class TokenPredictor(ChunkPredictor):
     @property
     @abstractmethod
     def limits(self) -> TokenLimits:
-        """Return what can be decoded."""
+        """Return which numbers of tokens and actions can be decoded."""
 
     @abstractmethod
     def start_tokens(
