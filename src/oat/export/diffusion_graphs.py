@@ -83,6 +83,7 @@ class GraphDiffusionPolicy(DenoisingPredictor, GraphPolicy):
 
     @classmethod
     def graphs_of(cls, policy: DiffusionPolicy) -> dict[str, Graph]:
+        """Return the policy as context, step and actions."""
         context = context_graph(policy)
         chunk = torch.zeros(ROWS, policy.space.action_horizon, policy.space.model_dim)
         times = {"time": torch.tensor([0]), "now": torch.ones(()), "then": torch.ones(())}
@@ -94,6 +95,7 @@ class GraphDiffusionPolicy(DenoisingPredictor, GraphPolicy):
         }
 
     def start_denoising(self, values: Values, tasks: Int64[Tensor, " batch"], noise: Actions) -> tuple[Any, Denoise]:
+        """Run the context graph, and return the function that runs a step for every noise level."""
         put = self.engine.put
         memory = self.memory(values, tasks)
 
@@ -105,4 +107,5 @@ class GraphDiffusionPolicy(DenoisingPredictor, GraphPolicy):
         return put(noise), denoise
 
     def make_actions(self, clean: Any, values: Values) -> Actions:
+        """Run the actions graph on a clean chunk."""
         return self.actions(values, {"clean": self.engine.get(clean)})

@@ -64,6 +64,7 @@ class OnnxEngine:
         return self._sessions
 
     def put(self, value: Tensor | int) -> Any:
+        """Return a copy of a tensor on the session's device."""
         array = np.array(value) if isinstance(value, int) else np.ascontiguousarray(value.numpy())
         return self._library.OrtValue.ortvalue_from_numpy(array, self._device, 0)
 
@@ -71,6 +72,7 @@ class OnnxEngine:
         return torch.from_numpy(value.numpy())
 
     def run(self, graph: str, inputs: Mapping[str, Any]) -> Any:
+        """Run a graph, and return its outputs, which stay on the session's device."""
         binding = self._bindings[graph]
         bound = self._bound[graph]
         for name, value in inputs.items():
@@ -103,6 +105,7 @@ class TorchEngine:
         return value.cpu()
 
     def run(self, graph: str, inputs: Mapping[str, Any]) -> Any:
+        """Run a compiled module, and return its outputs; CUDA graphs would overwrite them, so they are copied."""
         outputs = self._modules[graph](*inputs.values())
         outputs = outputs if isinstance(outputs, tuple) else (outputs,)
         return [output.clone() for output in outputs] if self._device.type == "cuda" else outputs

@@ -63,6 +63,7 @@ def write_graphs(policy: Policy, folder: Path, precision: Precision = "float32")
     graphs = graph_class(type(policy))
     models = {name: to_onnx(graph) for name, graph in graphs.graphs_of(policy).items()}
     if precision == "int8":
+        # Before graphs are joined, so that the joined one has the small weights, too.
         models |= {name: to_int8(models[name]) for name in graphs.quantized}
     shape = graphs.shape_of(policy)
     models |= graphs.join(models, shape)

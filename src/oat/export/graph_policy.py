@@ -61,6 +61,7 @@ class GraphPolicy(ChunkPredictor):
         return self._context
 
     def read(self, observation: Observation) -> tuple[Values, Int64[Tensor, " batch"]]:
+        """Return an observation and its tasks' numbers, which must be among those known at export."""
         values = read_values(self._context, observation, self.reference)
         known = self._context.tasks
         for task in observation.tasks:
@@ -69,6 +70,7 @@ class GraphPolicy(ChunkPredictor):
         return values, torch.tensor([known.index(task) for task in observation.tasks])
 
     def inferring(self) -> AbstractContextManager[None]:
+        """Compute without gradients, which engines do not have."""
         return torch.no_grad()
 
     def memory(self, values: Values, tasks: Int64[Tensor, " batch"]) -> dict[str, Any]:

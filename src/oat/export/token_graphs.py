@@ -65,6 +65,7 @@ class TokenStep(nn.Module):
         self.embedding = policy.embedding
         self.blocks = FoldedBlocks(policy.backbone.layers)
         self.head = nn.Linear(policy.config.width.dim, policy.outputs, bias=False)
+        # The last norm's gain is folded into the output product.
         self.head.weight.data = policy.embedding.weight[: policy.outputs] * policy.backbone.norm.weight
         self.register_buffer("positions", policy.positions.detach())
         self.register_buffer("masks", torch.full((length, length), -torch.inf).triu(1))
@@ -89,6 +90,7 @@ class TokenStep(nn.Module):
         extended: list[Tensor] = []
         for number, (block, memory) in enumerate(self.blocks.with_memory(keys, values)):
             query, key, value = block.project(x)
+            # A graph has no memory of its own: the cache goes in and comes out, whole.
             key = torch.where(here, key, caches[2 * number])
             value = torch.where(here, value, caches[2 * number + 1])
             x = block.read(block.mix(x, query, key, value, mask), *memory)
@@ -110,6 +112,7 @@ class GraphTokenPolicy(TokenPredictor, GraphPolicy):
 
     @classmethod
     def graphs_of(cls, policy: AutoregressivePolicy) -> dict[str, Graph]:
+        """Return the policy as context, step and actions."""
         shape = TokenShape.of(policy)
         detokenizer = make_detokenizer(policy.tokenizer)
         context = context_graph(policy)
@@ -133,10 +136,12 @@ class GraphTokenPolicy(TokenPredictor, GraphPolicy):
 
     @classmethod
     def shape_of(cls, policy: AutoregressivePolicy) -> dict[str, Any]:
+        """Return the sizes of the cache and the vocabulary."""
         return asdict(TokenShape.of(policy))
 
     @classmethod
     def join(cls, models: Mapping[str, bytes], shape: Mapping[str, Any] | None) -> dict[str, bytes]:
+        """Return a graph of the whole chunk, in which the loop over tokens is."""
         assert shape is not None
         return {"chunk": fuse(models, shape)}
 
@@ -144,18 +149,21 @@ class GraphTokenPolicy(TokenPredictor, GraphPolicy):
     def restore(
         cls, context: ContextConfig, space: ActionSpace, engine: Engine, shape: Mapping[str, Any] | None
     ) -> "GraphTokenPolicy":
+        """Return what runs the graphs, with the sizes that config.json holds."""
         if shape is None:
             raise ValueError("the shape of a next-token policy is missing")
         return cls(context, space, engine, TokenShape(**shape))
 
     @property
     def limits(self) -> TokenLimits:
+        """Return what the graphs can decode."""
         shape = self.shape
         return TokenLimits(shape.tokenizer, shape.prefix_decodable, shape.longest, self.space.action_horizon)
 
     def generate(
         self, values: Values, tasks: Int64[Tensor, " batch"], decoding: Any, noise: Noise | None, rule: StoppingRule
     ) -> Iterator[Chunk]:
+        """Yield chunks as the policy in PyTorch does; where only the last is wanted, in one run."""
         # Where nobody asks between two tokens, the loop over them is in the graph, too: see benchmarks/inference.py.
         if "chunk" in self.engine.graphs and not rule.watches:
             yield self._whole_chunk(values, tasks, decoding, noise)
@@ -165,6 +173,7 @@ class GraphTokenPolicy(TokenPredictor, GraphPolicy):
     def start_tokens(
         self, values: Values, tasks: Int64[Tensor, " batch"], decoding: TokenDecoding, noise: Noise | None
     ) -> NextToken:
+        """Run the context graph, and return the function that runs a step for every token."""
         put = self.engine.put
         rows = len(tasks)
         random = [put(each) for each in self._random(rows, decoding, noise)]
@@ -188,6 +197,7 @@ class GraphTokenPolicy(TokenPredictor, GraphPolicy):
     def make_chunk(
         self, ids: Ids, log_probabilities: LogProbabilities, values: Values, num_actions: int | None
     ) -> Chunk:
+        """Run the actions graph on the tokens so far, padded to full length."""
         rows, used = ids.shape
         padded = torch.nn.functional.pad(ids, (0, self.shape.longest - used))
         tokens = {"ids": padded, "lengths": torch.full((rows,), used), "times": self._times(num_actions)}

@@ -30,6 +30,7 @@ class CachePlace(NamedTuple):
     values: Heads
 
     def append(self, key: Heads, value: Heads) -> KeysValues:
+        """Write this position's key and value to its place, and return views of all up to it."""
         self.key.copy_(key)
         self.value.copy_(value)
         return self.keys, self.values

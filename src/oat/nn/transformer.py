@@ -120,6 +120,7 @@ class Attention(nn.Module):
         """Return x plus what the queries read from keys and values; `mask` is True where a query may look."""
         keys, values = keys_values
         asked = normalize(self.query_norm, split_heads(self.query.project(queries), self.width))
+        # Queries that are the same for all rows are projected once.
         if asked.shape[0] != keys.shape[0]:
             asked = asked.expand(keys.shape[0], -1, -1, -1)
         mixed = F.scaled_dot_product_attention(asked, keys, values, attn_mask=mask, is_causal=causal)

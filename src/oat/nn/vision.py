@@ -61,6 +61,7 @@ class ResidualBlock(nn.Module):
         self.second_norm = nn.GroupNorm(outputs // 8, outputs)
 
     def forward(self, x: Float[Tensor, "n inputs height width"]) -> Float[Tensor, "n outputs h w"]:
+        """Return features at half the resolution."""
         inner = self.second_norm(self.second(F.relu(self.first_norm(self.first(x)))))
         return F.relu(inner + self.shortcut(x))
 
@@ -137,6 +138,7 @@ class HuggingFaceVision(nn.Module):
         return self
 
     def forward(self, pixels: Pixels) -> Float[Tensor, "n features"]:
+        """Return the backbone's pooled features of images resized to what it was built for."""
         size = self.pretrained.image_size
         if size is not None and pixels.shape[2:] != (size, size):
             pixels = F.interpolate(pixels, (size, size), mode="bilinear", antialias=True)

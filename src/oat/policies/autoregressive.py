@@ -50,6 +50,7 @@ class AutoregressivePolicy(TokenPredictor, Policy):
         longest: int | None = None,
     ) -> None:
         super().__init__(context, tokenizer.space, config or AutoregressiveConfig())
+        # Frozen: were the tokenizer to learn, the policy's targets would move.
         self.tokenizer = tokenizer.requires_grad_(False).eval()
         self.variable_length = not tokenizer.total
         self.longest = tokenizer.max_tokens if longest is None else longest
@@ -58,11 +59,13 @@ class AutoregressivePolicy(TokenPredictor, Policy):
         self.outputs = tokenizer.vocab_size + self.variable_length
         self.embedding = nn.Embedding(self.outputs + 1, self.config.width.dim)
         nn.init.normal_(self.embedding.weight, std=0.02)
+        # The embeddings are also the output product, which reads them for one row at a time.
         self.embedding.weight = along_outputs(self.embedding.weight)
         self.positions = nn.Parameter(torch.randn(self.length, self.config.width.dim) * 0.02)
 
     @classmethod
     def for_training(cls, setup: PolicySetup, config: PolicyConfig) -> "AutoregressivePolicy":
+        """Return a policy with random weights over the tokenizer, long enough for its training chunks."""
         assert setup.tokenizer is not None
         tokenizer = setup.tokenizer
         longest = None
@@ -74,15 +77,18 @@ class AutoregressivePolicy(TokenPredictor, Policy):
     def restore(
         cls, folder: Path, described: Mapping[str, Any], context: ContextConfig, config: PolicyConfig
     ) -> "AutoregressivePolicy":
+        """Return the policy of a checkpoint without its weights, with the tokenizer that lies beside them."""
         return cls(context, load_tokenizer(folder / TOKENIZER_FOLDER), config, described["longest"])
 
     @property
     def limits(self) -> TokenLimits:
+        """Return what the tokenizer can decode, and how many tokens the policy generates at most."""
         tokenizer = self.tokenizer
         return TokenLimits(tokenizer.kind, tokenizer.prefix_decodable, self.longest, self.space.action_horizon)
 
     @property
     def method(self) -> str:
+        """Return the tokenizer's name, and how it differs from the paper's: the policy is always the same."""
         return tokenizer_method(self.tokenizer)
 
     @property
@@ -152,6 +158,7 @@ class AutoregressivePolicy(TokenPredictor, Policy):
         chunks = 0
         for lesson in held_out.lessons():
             assert lesson.tokens is not None
+            # A held-out chunk may need more tokens than any training chunk did: it has no likelihood here.
             fitting = torch.nonzero(lesson.tokens.lengths <= self.longest).squeeze(-1)
             if len(fitting) == 0:
                 continue
@@ -179,6 +186,7 @@ class AutoregressivePolicy(TokenPredictor, Policy):
     def start_tokens(
         self, values: Values, tasks: Int64[Tensor, " batch"], decoding: TokenDecoding, noise: Noise | None
     ) -> NextToken:
+        """Encode the context once, and return the function that generates one token after the other."""
         context = self.context(values, tasks)
         length = decoding.num_tokens or self.length
         random = token_noise(decoding, noise, length, self.outputs)
@@ -202,6 +210,7 @@ class AutoregressivePolicy(TokenPredictor, Policy):
     def make_chunk(
         self, ids: Ids, log_probabilities: LogProbabilities, values: Values, num_actions: int | None
     ) -> Chunk:
+        """Decode the tokens so far; a row of variable length is valid only if its end was generated."""
         state = self.current_state(values)
         lengths = torch.full((len(ids),), ids.shape[1], device=ids.device)
         if self.eos is None:
@@ -212,6 +221,7 @@ class AutoregressivePolicy(TokenPredictor, Policy):
         finished = ended.any(1)
         lengths = torch.where(finished, ended.int().argmax(1), lengths)
         tokens = Tokens(ids.where(Tokens(ids, lengths).real, 0), lengths)
+        # Rows that are not valid are decoded, too, so that the shapes fit; they become NaN below.
         decodable = Tokens(tokens.ids, lengths.clamp(1, self.tokenizer.max_tokens))
         actions, valid = self.tokenizer.try_decode(decodable, num_actions, state)
         valid = valid & finished & (lengths > 0)
@@ -222,12 +232,15 @@ class AutoregressivePolicy(TokenPredictor, Policy):
         )
 
     def describe(self) -> dict[str, Any]:
+        """Return what config.json holds, with the most tokens that are generated."""
         return {**super().describe(), "longest": self.longest}
 
     def own_state(self) -> dict[str, Tensor]:
+        """Return the policy's tensors without the tokenizer's, which has files of its own."""
         return {name: tensor for name, tensor in self.state_dict().items() if not name.startswith("tokenizer.")}
 
     def save_files(self, directory: Path) -> None:
+        """Write the checkpoint's files, the tokenizer's in a folder below them."""
         super().save_files(directory)
         (directory / TOKENIZER_FOLDER).mkdir(exist_ok=True)
         self.tokenizer.save_files(directory / TOKENIZER_FOLDER)

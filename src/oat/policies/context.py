@@ -175,6 +175,7 @@ class ContextEncoder(nn.Module):
             tokens.append(self.from_state(self.normalizer.normalize(state)))
         for number, key in enumerate(self.config.cameras):
             tokens.append(self._see(str(number), values[key], generator))
+        # The task has no position: it is the only token that is not of a frame.
         frames = torch.stack(tokens, dim=2) + self.positions
         return torch.cat([frames.flatten(1, 2), self.task(tasks)], dim=1)
 

@@ -44,6 +44,7 @@ class TokenDecoding(Decoding):
 
     @property
     def name(self) -> str:
+        """Return the number of tokens, and how sampling differs from the usual."""
         length = f"K={self.num_tokens or 'all'}"
         if self.greedy:
             return f"{length} greedy"
@@ -66,6 +67,7 @@ class Denoising(Decoding):
 
     @property
     def name(self) -> str:
+        """Return the number of denoising steps in words."""
         return f"{self.steps} steps"
 
 
@@ -146,6 +148,7 @@ def _generator(key: int) -> torch.Generator:
 
 def gumbel(uniform: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
     """Return noise that, added to logits, makes the largest a sample from their softmax."""
+    # Clamped, because a uniform 0 or 1 would give infinite noise and then NaN.
     return -torch.log(-torch.log(uniform.clamp(1e-20, 1 - 1e-7)))
 
 
@@ -173,6 +176,7 @@ def sample(
 
 def _perturbed(logits: Tensor, noise: Tensor, temperature: float | Tensor, top_k: int | torch.SymInt) -> Tensor:
     scaled = logits / temperature
+    # A threshold instead of gathered ids: a graph takes any top_k, and every token keeps its own noise.
     smallest = scaled.topk(top_k).values[:, -1:]
     return scaled.masked_fill(scaled < smallest, -torch.inf) + noise
 

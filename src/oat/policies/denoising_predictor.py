@@ -29,6 +29,7 @@ def signal_levels(steps: int = TRAINING_STEPS) -> Float[Tensor, " steps"]:
     def level(time: float) -> float:
         return math.cos((time + 0.008) / 1.008 * math.pi / 2) ** 2
 
+    # Computed in double precision: the product of a hundred ratios near 1 loses digits otherwise.
     ratios = [max(level((t + 1) / steps) / level(t / steps), 1 - _LARGEST_BETA) for t in range(steps)]
     return torch.tensor(ratios, dtype=torch.float64).cumprod(0).float()
 
@@ -67,27 +68,32 @@ class DenoisingPredictor(ChunkPredictor):
         return Denoising()
 
     def check_decoding(self, decoding: Decoding) -> None:
+        """Raise `InvalidOption` for what is not denoising, or for more steps than training had."""
         if not isinstance(decoding, Denoising):
             raise InvalidOption(f"a diffusion policy decodes by Denoising, got {decoding}")
         if decoding.steps > TRAINING_STEPS:
             raise InvalidOption(f"denoising steps must be 1…{TRAINING_STEPS}, got {decoding.steps}")
 
     def make_decodings(self, options: DecodingOptions) -> Iterator[Denoising]:
+        """Yield the only decoding that the options describe."""
         yield Denoising() if options.denoising_steps is None else Denoising(options.denoising_steps)
 
     @property
     def anytime(self) -> bool:
+        """Return True: every step heads for a clean chunk, which can be executed."""
         return True
 
     def generate(
         self, values: Values, tasks: Int64[Tensor, " batch"], decoding: Any, noise: Noise | None, rule: StoppingRule
     ) -> Iterator[Chunk]:
+        """Yield the chunk after the last step, and those before it that the rule wants."""
         assert noise is not None
         random = noise.normal(self.space.action_horizon, self.space.model_dim)
         sample, denoise = self.start_denoising(values, tasks, random)
         times = ddim_times(decoding.steps)
         for number, time in enumerate(times, start=1):
             last = number == len(times)
+            # After the last step all that is left is signal.
             then = torch.ones_like(self.levels[0]) if last else self.levels[times[number]]
             sample, clean = denoise(sample, time, self.levels[time], then)
             if rule.wants_chunk() or last:

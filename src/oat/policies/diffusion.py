@@ -47,6 +47,7 @@ class DiffusionPolicy(DenoisingPredictor, Policy):
         self.from_action = nn.Linear(space.model_dim, width)
         self.to_noise = nn.Linear(width, space.model_dim)
         self.from_time = nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, width))
+        # An untrained policy predicts no noise, so that the first losses are those of the data.
         nn.init.zeros_(self.to_noise.weight)
         nn.init.zeros_(self.to_noise.bias)
         self.register_buffer("levels", signal_levels(), persistent=False)
@@ -55,12 +56,14 @@ class DiffusionPolicy(DenoisingPredictor, Policy):
 
     @classmethod
     def for_training(cls, setup: PolicySetup, config: PolicyConfig) -> "DiffusionPolicy":
+        """Return a policy with random weights that normalises actions as these data need."""
         policy = cls(setup.context, setup.space, config)
         policy.normalizer = setup.normalizer
         return policy
 
     @property
     def method(self) -> str:
+        """Return the name that the paper's tables have for diffusion policy."""
         return "dp"
 
     def forward(
@@ -99,6 +102,7 @@ class DiffusionPolicy(DenoisingPredictor, Policy):
     def start_denoising(
         self, values: Values, tasks: Int64[Tensor, " batch"], noise: Actions
     ) -> tuple[Actions, Denoise]:
+        """Encode the observation once; every step predicts noise from it."""
         context = self.context(values, tasks)
 
         def denoise(sample: Actions, time: int, now: Tensor, then: Tensor) -> tuple[Actions, Actions]:
@@ -109,4 +113,5 @@ class DiffusionPolicy(DenoisingPredictor, Policy):
         return noise.to(context.device), denoise
 
     def make_actions(self, clean: Actions, values: Values) -> Actions:
+        """Return a clean chunk in the robot's units, undoing normalisation and transform."""
         return self.space.transform.inverse(self.normalizer.denormalize(clean), self.current_state(values))

@@ -105,6 +105,7 @@ class Policy(nn.Module, ChunkPredictor):
         return replace(self.context.config, tasks=tuple(self.context.task.tasks))
 
     def read(self, observation: Observation) -> tuple[Values, Int64[Tensor, " batch"]]:
+        """Return an observation and its tasks' numbers as tensors on the policy's device, after every check."""
         return self.context.read(observation, self.reference)
 
     @contextmanager

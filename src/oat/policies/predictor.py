@@ -161,6 +161,7 @@ class ChunkPredictor(ABC):
             raise InvalidOption(f"{rows} observations need as many rows of noise, got {len(noise)}")
         if pad_to is not None and pad_to < rows:
             raise InvalidOption(f"cannot pad {rows} rows to {pad_to}")
+        # Estimates belong to a number of rows: a batch of sixteen takes longer than one.
         rule.start(self._step_times[pad_to or rows])
         values, tasks = self.read(observation)
         missing = 0 if pad_to is None else pad_to - rows
@@ -173,6 +174,7 @@ class ChunkPredictor(ABC):
     def _run(self, chunks: Iterator[Chunk], rule: StoppingRule, rows: int) -> Iterator[Chunk]:
         """Compute chunks in the policy's modes; between two of them the caller has his own back."""
         while True:
+            # Entered anew for every chunk: a caller who streams trains or records gradients in between.
             with self.inferring():
                 chunk = next(chunks, None)
             if chunk is None:

@@ -59,6 +59,7 @@ class EveryStep(StoppingRule):
     watches = True
 
     def wants_chunk(self, log_probabilities: Float[Tensor, " batch"] | None = None) -> bool:
+        """Return True, whatever the step was."""
         return True
 
 
@@ -74,10 +75,12 @@ class Deadline(StoppingRule):
         self.start(StepTimes())
 
     def start(self, times: StepTimes) -> None:
+        """Estimate how long one more step and the chunk after it will take."""
         self._times = times
         self._needed = times.until_next_chunk()
 
     def wants_chunk(self, log_probabilities: Float[Tensor, " batch"] | None = None) -> bool:
+        """Return whether one more step would miss the deadline, and remember how long this one took."""
         now = time.perf_counter()
         if self._steps or not self._times.step:  # the first one includes reading the observation
             self._times.step.append(now - self._last)
@@ -86,6 +89,7 @@ class Deadline(StoppingRule):
         return now + self._needed > self._end
 
     def got_chunk(self) -> None:
+        """Remember how long making the chunk took."""
         self._times.finish.append(time.perf_counter() - self._last)
 
 

@@ -54,20 +54,24 @@ class TokenPredictor(ChunkPredictor):
         return TokenDecoding()
 
     def check_decoding(self, decoding: Decoding) -> None:
+        """Raise `InvalidOption` for a decoding beyond the limits."""
         self.limits.check(decoding)
 
     def make_decodings(self, options: DecodingOptions) -> Iterator[TokenDecoding]:
+        """Yield a decoding for every prefix length that the options ask for."""
         counted = self.limits.longest if self.anytime else None
         for count in options.num_tokens or (counted,):
             yield TokenDecoding(count, options.temperature, options.top_k, options.greedy, options.num_actions)
 
     @property
     def anytime(self) -> bool:
+        """Return whether every prefix of the tokens decodes."""
         return self.limits.prefix_decodable
 
     def generate(
         self, values: Values, tasks: Int64[Tensor, " batch"], decoding: Any, noise: Noise | None, rule: StoppingRule
     ) -> Iterator[Chunk]:
+        """Yield the chunk of the whole sequence, and of those prefixes that the rule wants, where prefixes decode."""
         length = decoding.num_tokens or self.length
         next_token = self.start_tokens(values, tasks, decoding, noise)
         anytime = self.anytime
@@ -77,6 +81,7 @@ class TokenPredictor(ChunkPredictor):
             token, log_probability = next_token(place)
             ids.append(token)
             log_probabilities.append(log_probability)
+            # The rule is asked even where prefixes do not decode: it measures how long tokens take.
             wanted = rule.wants_chunk(log_probability) and anytime
             finished = place + 1 == length or self._all_ended(ids)
             if wanted or finished:

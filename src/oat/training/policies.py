@@ -80,10 +80,12 @@ class PolicyTraining:
 
     def __post_init__(self) -> None:
         numbers = np.arange(len(self.held_out))
+        # The same windows in every validation and every run, so that scores can be compared.
         order = Permutation(len(numbers), derive_key(0))(numbers)
         self._validation = order[:_VALIDATION_WINDOWS]
 
     def identity(self) -> Mapping[str, Any]:
+        """Return what makes a run another one: the policy's kind and sizes, and the tokenizer it learns from."""
         policy = self.module
         described = {name: value for name, value in policy.describe().items() if name != "trained_on"}
         normalization = policy.trained_on.get("normalization")
@@ -94,17 +96,21 @@ class PolicyTraining:
         return identity
 
     def learning_rates(self) -> Mapping[str, float]:
+        """Return the factor of a pretrained vision backbone's learning rate."""
         return {"context.vision.": self.vision_learning_rate}
 
     def save(self, module: nn.Module, directory: Path, training: Mapping[str, Any]) -> None:
+        """Write the policy's files with a record of the training so far."""
         assert isinstance(module, Policy)
         module.trained_on = {**module.trained_on, **training}
         module.save_files(directory)
 
     def loss(self, module: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """Return the policy's own loss of a batch."""
         return self.module.loss(module, self.lesson(batch, self.taught), generator)
 
     def validate(self, module: nn.Module) -> Mapping[str, float]:
+        """Return the policy's own measures on held-out windows."""
         assert isinstance(module, Policy)
         return module.measure(self)
 
@@ -115,6 +121,7 @@ class PolicyTraining:
         values = {key: torch.from_numpy(batch.observations[key]).to(device) for key in policy.context.config.keys}
         tasks = torch.from_numpy(batch.task_ids).to(device)
         if policy.teacher is not None:
+            # Held-out windows are few and are encoded every time; only the training's are kept.
             tokens = encode_batch(policy.teacher, batch) if taught is None else taught[batch.windows]
             return Lesson(values, tasks, tokens=tokens)
         actions, valid, state = transform_inputs(batch, policy.space.transform, device)
@@ -143,6 +150,7 @@ def train_policy(config: TrainPolicyConfig) -> None:
     vision = VisionConfig(config.vision_backbone, config.freeze_vision)
     context = describe_context(episodes, config.observe, config.obs_horizon, vision, config.text_encoder)
     transform = space.transform
+    # The action transform may refer to a state that the policy does not observe.
     extra = () if transform.state_key in (None, *config.observe) else (str(transform.state_key),)
     window = WindowConfig(space.action_horizon, config.obs_horizon, (*config.observe, *extra))
     train_ids, held_out_ids = split_episodes(episodes, config.validation, config.seed)
