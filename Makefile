@@ -51,7 +51,7 @@ lint: setup
 	$(BIN)/mypy
 
 docs: setup
-	$(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 unit: setup $(VENV)/.browser
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal

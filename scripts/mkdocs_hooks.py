@@ -1,8 +1,10 @@
 """What `make docs` adds to the pages of docs/: measured results, notebooks, and the files that every repository has.
 
-They are written once, where people look for them on disk, and become pages of the site here.
+They are written once, where people look for them on disk, and become pages of the site here. The API's pages follow
+from the folders of src/oat, so that they cannot miss a module.
 """
 
+import ast
 import base64
 import re
 from pathlib import Path
@@ -14,7 +16,7 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parents[1]
 METAWORLD = Path("results/cpu/metaworld")
 _NOT_PAGES = {"objectives": None, "cpu/metaworld": "metaworld.md"}  # folders that results/README.md links to
-_LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<target>[^)#:]+)\)")
+_LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<target>(?!\w+:)[^)\s]+)\)")  # not to other sites
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -32,6 +34,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         _add(files, config, f"notebooks/{notebook.stem}.md", text)
         for name, content in pictures.items():
             _add(files, config, f"notebooks/{name}", content)
+    for package in sorted((ROOT / "src/oat").glob("*/__init__.py")):
+        _add(files, config, f"api/{package.parent.name}.md", _api_page(package.parent))
     return files
 
 
@@ -40,7 +44,7 @@ def _add(files: Files, config: MkDocsConfig, path: str, content: str | bytes) ->
 
 
 def _site_links(text: str) -> str:
-    """Turn links from the repository's root into links from the site's: docs/ is its root, other files are not on it."""
+    """Turn links from the repository's root into links from the site's, which is docs/; other files are not on it."""
 
     def rewrite(link: re.Match[str]) -> str:
         target = link["target"]
@@ -64,6 +68,14 @@ def _result_links(text: str) -> str:
         return link[0]
 
     return _LINK.sub(rewrite, text)
+
+
+def _api_page(package: Path) -> str:
+    """Return a page that lets mkdocstrings describe every module of a package and of the packages below it."""
+    modules = [".".join(path.with_suffix("").relative_to(ROOT / "src").parts) for path in sorted(package.rglob("*.py"))]
+    described = [module for module in modules if not module.endswith("__init__")]
+    summary = (ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or "").split("\n\n")[0]
+    return "\n\n".join([f"# oat.{package.name}", summary, *(f"::: {module}" for module in described)])
 
 
 def _tables_page() -> str:
@@ -98,6 +110,6 @@ def notebook_page(path: Path) -> tuple[str, dict[str, bytes]]:
                 parts.append(f"![What this cell drew]({name})")
             else:
                 text = output.get("text") or data.get("text/plain", "")
-                parts.append(f"```text title=\"prints\"\n{text.rstrip()}\n```")
+                parts.append(f'```text title="prints"\n{text.rstrip()}\n```')
     parts.append(f"Run it yourself: `docs/notebooks/{path.name}` in the repository.")
     return "\n\n".join(parts), pictures

@@ -5,7 +5,6 @@ from types import ModuleType
 
 from oat.errors import MissingExtra
 
-
 DISTRIBUTION = "ordered-action-tokenization"
 """What `pip install` is told; `oat` on PyPI belongs to another project."""
 

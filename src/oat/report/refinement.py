@@ -5,14 +5,18 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
+from rich.console import Console
 from torch import Tensor
 
+from oat.data.episodes import open_dataset
 from oat.errors import InvalidOption
 from oat.io.atomic import staged_file
 from oat.io.extras import import_extra
-from oat.tokenizers.evaluation import Chunks, decode_prefixes, model_errors, typical_chunks
+from oat.tokenizers.evaluation import Chunks, decode_prefixes, draw_chunks, model_errors, typical_chunks
 from oat.tokenizers.tokenizer import ActionTokenizer
+from oat.training.tokenizers import load_tokenizer, split_windows
 
+_CHUNKS = 2048
 _ROWS = 3
 _PREFIXES = (1, 2, 4, 8)
 _INK = "#1d2026"
@@ -20,6 +24,21 @@ _SOFT = "#6b727b"
 _TRUTH = "#c9ccd1"
 _DECODED = ("#2563c9", "#d9480f", "#2b8a3e", "#862e9c", "#c2255c", "#0b7285", "#5c940d")
 _DOTS_PER_INCH = 120
+
+
+def inspect_refinement(path: Path, data: Path, picture: Path) -> None:
+    """Draw chunks of a data set, held out where the tokenizer was fitted to it, and say where the picture is."""
+    tokenizer = load_tokenizer(path)
+    episodes = open_dataset(data)
+    if episodes.action_dim != tokenizer.action_dim:
+        raise InvalidOption(
+            f"{data} has {episodes.action_dim}-D actions, the tokenizer is for {tokenizer.action_dim}-D"
+        )
+    validation = float(tokenizer.fitted_to.get("validation", 0.1))
+    seed = int(tokenizer.fitted_to.get("seed", 0))
+    _, held_out = split_windows(episodes, tokenizer.space, validation, seed)
+    draw_refinement(tokenizer, draw_chunks(held_out, tokenizer, _CHUNKS), picture)
+    Console(soft_wrap=True).print(f"picture: {picture}", highlight=False, markup=False)
 
 
 def draw_refinement(tokenizer: ActionTokenizer, chunks: Chunks, picture: Path) -> None:
