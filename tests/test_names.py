@@ -15,7 +15,7 @@ from tests.texts import PAGES, RESULTS, ROOT, name_of
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = set(PROJECT["optional-dependencies"])
 SOURCES = [path for folder in ("src", "examples", "benchmarks") for path in sorted((ROOT / folder).rglob("*.py"))]
-OTHERS = [ROOT / "Makefile", ROOT / "CHANGELOG.md", ROOT / "pyproject.toml", *sorted((ROOT / "scripts").iterdir())]
+OTHERS = [ROOT / "Makefile", ROOT / "CHANGELOG.md", ROOT / "pyproject.toml", *sorted((ROOT / "scripts").glob("*.*"))]
 _COMMAND = re.compile(r"pip\d? install((?:[ \t]+(?:\"[^\"\n]+\"|'[^'\n]+'|[^\s`\"';&|,#]+))+)")
 _REQUIREMENT = re.compile(r"(?P<name>[A-Za-z][\w.-]*?)(?:\[(?P<extras>[\w,\-\s]+)\])?(?:[=<>~!]=?[^\s]*)?")
 _WITH_A_VALUE = {"-c", "-r", "--target", "--python"}
