@@ -1,15 +1,16 @@
 """Every page is true: its Python runs, its commands parse, its links lead somewhere, and the site builds."""
 
+import os
 import pkgutil
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -57,14 +58,14 @@ def parse(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], None]:
 
 
 @pytest.mark.parametrize("page", _WITH_PYTHON, ids=name_of)
-def test_python_runs(page: Path, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In order, from top to bottom of a page, as a reader would type it."""
-    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
-    shutil.copytree(prepared, tmp_path / "here")
-    monkeypatch.chdir(tmp_path / "here")
-    names: dict[str, Any] = {"__name__": name_of(page)}
-    for number, block in enumerate(blocks(page, "python"), start=1):
-        exec(compile(block, f"{name_of(page)}, block {number}", "exec"), names)
+def test_python_runs(page: Path, prepared: Path, tmp_path: Path) -> None:
+    """In order, from top to bottom of a page, as a reader would type it; what a page registers ends with it."""
+    here = shutil.copytree(prepared, tmp_path / "here")
+    (tmp_path / "page.py").write_text("\n".join(blocks(page, "python")))
+    environment = {**os.environ, "HF_HOME": str(tmp_path / "huggingface"), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-W", "error", str(tmp_path / "page.py")]
+    done = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_enough_is_shown() -> None:
@@ -139,6 +140,12 @@ def test_the_tree_names_every_package() -> None:
 def test_every_package_has_a_page_of_the_api() -> None:
     shown = set(re.findall(r"api/(\w+)\.md", (ROOT / "mkdocs.yml").read_text())) - {"index"}
     assert shown == {path.parent.name for path in (ROOT / "src/oat").glob("*/__init__.py")}
+
+
+def test_the_layers_are_those_that_lint_checks() -> None:
+    (contract, *_) = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (shown,) = blocks(ROOT / "docs/architecture.md", "text")
+    assert shown.split("\n")[:-1] == [layer.replace("oat.", "") for layer in contract["layers"]]
 
 
 def test_make_test_builds_the_documentation() -> None:

@@ -34,9 +34,7 @@ def inspect_refinement(path: Path, data: Path, picture: Path) -> None:
         raise InvalidOption(
             f"{data} has {episodes.action_dim}-D actions, the tokenizer is for {tokenizer.action_dim}-D"
         )
-    validation = float(tokenizer.fitted_to.get("validation", 0.1))
-    seed = int(tokenizer.fitted_to.get("seed", 0))
-    _, held_out = split_windows(episodes, tokenizer.space, validation, seed)
+    _, held_out = split_windows(episodes, tokenizer.space, *tokenizer.training_record.split())
     draw_refinement(tokenizer, draw_chunks(held_out, tokenizer, _CHUNKS), picture)
     Console(soft_wrap=True).print(f"picture: {picture}", highlight=False, markup=False)
 
