@@ -3,11 +3,11 @@
 import re
 from dataclasses import asdict
 from datetime import datetime
-from importlib.metadata import version
 from pathlib import Path
 
 from rich.console import Console
 
+import oat
 from oat.io.atomic import staged_file
 from oat.io.extras import import_extra
 from oat.report.figures import choose_colours
@@ -61,7 +61,7 @@ def render(found: Findings, material: Material, plotly: str) -> str:
     return str(
         environment.get_template("page.html").render(
             title=found.root.resolve().name,
-            made=f"Made on {datetime.now():%Y-%m-%d} with oat {version('oat')}",
+            made=f"Made on {datetime.now():%Y-%m-%d} with oat {oat.__version__}",
             plotly=plotly,
             tiles=tiles(material.datasets, material.tokenizers, material.loops),
             sentences=list(sentences(material.tokenizers, material.loops)),
