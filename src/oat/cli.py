@@ -217,12 +217,12 @@ def trials(config: tyro.conf.OmitArgPrefixes[TrialsConfig]) -> None:
     """Let an operator judge methods on a robot, blind and in random order, and show what came of it.
 
     Every method acts once in every block; the operator sees letters, sets the scene, presses Enter and judges. A trial
-    is written to the sheet as soon as it is judged; after q, Ctrl-C or a crash the same command continues. When all
+    is written to the log as soon as it is judged; after q, Ctrl-C or a crash the same command continues. When all
     are made, or on --reveal, the methods' names come out: successes with intervals, beside the paper's.
     """
-    from oat.robots.trials.run import conduct_trials
+    from oat.robots.trials.run import judge_policies
 
-    conduct_trials(config)
+    judge_policies(config)
 
 
 def reproduce(config: tyro.conf.OmitArgPrefixes[ReproduceConfig]) -> None:

@@ -136,3 +136,20 @@ class Simulator(Protocol):
     def conditions(self, task: str, split: Split) -> Sequence[int]:
         """The initial conditions of a split; the two splits never overlap, nor do they with demonstrations."""
         ...
+
+
+@runtime_checkable
+class Robot(Protocol):
+    """A robot that the fixed-rate loop of `oat.robots` can drive; simulated robots have the same methods."""
+
+    def observe(self) -> Mapping[str, np.ndarray]:
+        """Return one frame of every key that the policy sees."""
+        ...
+
+    def act(self, action: np.ndarray) -> None:
+        """Begin to execute one action, and return without waiting for it to end."""
+        ...
+
+    def stop(self) -> None:
+        """Hold still; the loop calls this at every step without an action, and at the end of an episode."""
+        ...

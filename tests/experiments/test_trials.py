@@ -17,12 +17,12 @@ from oat.experiments.catalogue import EXPERIMENTS
 from oat.experiments.study.budget import Pace
 from oat.experiments.study.scales import SCALES
 from oat.experiments.study.study import Study
+from oat.interfaces import Robot
 from oat.io.extras import import_extra
-from oat.robots.loop import Robot
 from oat.robots.trials.config import Driving
-from oat.robots.trials.log import TrialSheet
+from oat.robots.trials.log import TrialLog
+from oat.robots.trials.plan import TrialPlan
 from oat.robots.trials.rehearsal import Rehearsal
-from oat.robots.trials.schedule import Schedule
 from oat.robots.trials.session import Judge, run_trials
 from oat.robots.trials.table import trial_sheets
 from oat.serving.client import Reply
@@ -77,12 +77,12 @@ def test_the_table_is_rehearsed(tmp_path: Path) -> None:
     written = path.read_bytes()
     TABLE_REAL.measure(study)
     assert path.read_bytes() == written
-    last = TrialSheet.read(path).records[-1]
+    last = TrialLog.read(path).records[-1]
     path.write_bytes(written[:-40])  # as if it had been killed in the last trial
     TABLE_REAL.measure(study)
-    sheet = TrialSheet.read(path)
-    assert sheet.remaining == []
-    assert replace(sheet.records[-1], begun=last.begun, seconds=last.seconds, late=last.late) == last
+    log = TrialLog.read(path)
+    assert log.remaining == []
+    assert replace(log.records[-1], begun=last.begun, seconds=last.seconds, late=last.late) == last
 
 
 def test_a_real_robot_is_asked_for_at_the_papers_scale(tmp_path: Path) -> None:
@@ -131,10 +131,10 @@ def test_a_simulator_judges_what_happens_in_it(tmp_path: Path) -> None:
     assert isinstance(robot, Judge)
     driving = Driving(fps=10_000, execute=1, ahead=0, blend=0, max_age=600, seconds=3600)
     methods: dict[str, int | None] = {"DP": None, "OAT_8": None}
-    plan = Schedule(methods, ("reach", "drawer-close"), 3, 0, "oat.robots.trials.rehearsal:metaworld", driving)
-    sheet = TrialSheet.open(tmp_path / "trials.jsonl", plan)
-    run_trials(sheet, robot, robot, {"DP": Idler(), "OAT_8": Expert()})
-    (table,) = trial_sheets(TrialSheet.read(sheet.path))
+    plan = TrialPlan(methods, ("reach", "drawer-close"), 3, 0, "oat.robots.trials.rehearsal:metaworld", driving)
+    log = TrialLog.open(tmp_path / "trials.jsonl", plan)
+    run_trials(log, robot, robot, {"DP": Idler(), "OAT_8": Expert()})
+    (table,) = trial_sheets(TrialLog.read(log.path))
     assert [(row[1], row[3], row[5]) for row in table.rows] == [
         ("0 / 3", "0 / 3", "0 / 6"),
         ("3 / 3", "3 / 3", "6 / 6"),
@@ -142,5 +142,5 @@ def test_a_simulator_judges_what_happens_in_it(tmp_path: Path) -> None:
     assert (
         "claim: OAT_8 acts better than DP: held (OAT_8 − DP = +100.0 points on 6 conditions, p = 0.031)" in table.notes
     )
-    idle = [record for record in sheet.records if plan.method(record.trial) == "DP"]
+    idle = [record for record in log.records if plan.method(record.trial) == "DP"]
     assert {record.steps for record in idle} == {MAX_STEPS}

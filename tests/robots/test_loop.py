@@ -13,7 +13,8 @@ import pytest
 from oat.data.episodes import STATE, open_dataset
 from oat.data.lerobot_writer import LeRobotWriter
 from oat.errors import InvalidOption, PolicyServerError, UndecodableTokens
-from oat.robots.loop import Limits, LoopConfig, Plan, Robot, drive
+from oat.interfaces import Robot
+from oat.robots.loop import Limits, LoopConfig, Plan, drive
 from oat.serving.client import PolicyClient, RemotePolicy, Reply
 from tests.policies.small import STATE_DIM, autoregressive
 from tests.serving.running import serving

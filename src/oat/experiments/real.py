@@ -13,7 +13,7 @@ from oat.experiments.study.methods import COMPARED, DP, OAT, Method
 from oat.experiments.study.study import Evaluation, Study
 from oat.experiments.success import circumstances, not_run, training_steps
 from oat.robots.trials.config import Driving, TrialsConfig
-from oat.robots.trials.log import TrialSheet
+from oat.robots.trials.log import TrialLog
 from oat.robots.trials.run import make_trials
 from oat.robots.trials.table import paper_column, published, trial_sheets
 from oat.sims.config import SimulatorName
@@ -49,7 +49,7 @@ def sheets(study: Study) -> list[Sheet]:
     if not path.exists():
         absent = not_run([label for label, _, _ in _rows(study)])
         return [Sheet("table-real: trials of a simulated robot", ("policy",), (), (*circumstances(study), *absent))]
-    table, *remarks = trial_sheets(TrialSheet.read(path))
+    table, *remarks = trial_sheets(TrialLog.read(path))
     steps = ", ".join(f"{each.method.name} {training_steps(study, each)}" for each in evaluations(study))
     return [replace(table, notes=(*circumstances(study), f"steps: {steps}", *table.notes)), *remarks]
 
@@ -71,7 +71,7 @@ def _sheet(study: Study) -> Path:
 
 def _rehearsal(study: Study) -> TrialsConfig:
     return TrialsConfig(
-        sheet=_sheet(study),
+        log=_sheet(study),
         methods=tuple(
             _given(label, str(study.folder / method.run("policies", 0)), tokens)
             for label, method, tokens in _rows(study)
@@ -94,7 +94,7 @@ def _instructions(study: Study) -> Sheet:
     rows = _rows(study)
     servers = {method: f"ws://127.0.0.1:{8000 + place}" for place, method in enumerate(_methods(study))}
     config = TrialsConfig(
-        sheet=Path("trials.jsonl"),
+        log=Path("trials.jsonl"),
         methods=tuple(_given(label, servers[method], tokens) for label, method, tokens in rows),
         tasks=tuple(paper.REAL),
         trials=paper.REAL_TRIALS,

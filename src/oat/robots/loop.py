@@ -15,24 +15,8 @@ import numpy as np
 
 from oat.data.lerobot_writer import LeRobotWriter
 from oat.errors import InvalidOption, UndecodableTokens
+from oat.interfaces import Robot
 from oat.serving.client import Reply, stack_history
-
-
-@runtime_checkable
-class Robot(Protocol):
-    """What the loop needs of a robot."""
-
-    def observe(self) -> Mapping[str, np.ndarray]:
-        """One frame of every key that the policy sees."""
-        ...
-
-    def act(self, action: np.ndarray) -> None:
-        """Begin to execute one action."""
-        ...
-
-    def stop(self) -> None:
-        """Hold still; asked at every step without an action, and at the end."""
-        ...
 
 
 @runtime_checkable

@@ -92,10 +92,10 @@ def collect_demonstrations(config: CollectConfig) -> None:
     writer = _open_writer(simulator, config)  # refuses what cannot be written before anything is collected
     store = AttemptStore(_attempts_folder(simulator, config))
     with exclusive(store.folder, f"collecting {config.out}"):
-        schedule, finished = Schedule(config, {task: store.outcomes(task) for task in config.tasks}), False
+        plan, finished = AttemptPlan(config, {task: store.outcomes(task) for task in config.tasks}), False
         try:
-            _run_attempts(schedule, store, writer)
-            _assemble(writer, simulator, schedule, store)
+            _run_attempts(plan, store, writer)
+            _assemble(writer, simulator, plan, store)
             finished = True
         finally:
             if finished or not any(store.outcomes(task) for task in config.tasks):
@@ -128,7 +128,7 @@ def _open_writer(simulator: Simulator, config: CollectConfig) -> LeRobotWriter:
 
 
 @dataclass
-class Schedule:
+class AttemptPlan:
     """Which attempts to run: gaps an interruption left first, then new ones, never more than could be needed."""
 
     config: CollectConfig
@@ -168,26 +168,26 @@ class Schedule:
         self.outcomes[task][attempt] = success
 
 
-def _run_attempts(schedule: Schedule, store: AttemptStore, writer: LeRobotWriter) -> None:
+def _run_attempts(plan: AttemptPlan, store: AttemptStore, writer: LeRobotWriter) -> None:
     """Keep the workers busy until every task has its episodes."""
-    config, steps, begin = schedule.config, 0, time.perf_counter()
-    done = schedule.num_kept
+    config, steps, begin = plan.config, 0, time.perf_counter()
+    done = plan.num_kept
     futures: dict[Future[tuple[bool, int]], tuple[str, int]] = {}
     with progress_bar("collecting", len(config.tasks) * config.episodes, done) as progress, _workers(config) as pool:
         while True:
-            while len(futures) < 2 * config.workers and (attempt := schedule.next_attempt()):
+            while len(futures) < 2 * config.workers and (attempt := plan.next_attempt()):
                 futures[pool.submit(run_attempt, *attempt, config, store)] = attempt
             if not futures:
                 return
             for future in wait(futures, return_when=FIRST_COMPLETED).done:
                 (task, number), (success, length) = futures.pop(future), future.result()
-                schedule.finished(task, number, success)
+                plan.finished(task, number, success)
                 if success and steps == 0:
                     writer.check_episode(task, *store.load(task, number))  # does it fit the set it is appended to?
                 steps += length
                 rate = f"{task} · {steps / (time.perf_counter() - begin):.0f} steps/s"
-                progress.advance(schedule.num_kept - done, rate)
-                done = schedule.num_kept
+                progress.advance(plan.num_kept - done, rate)
+                done = plan.num_kept
 
 
 @contextmanager
@@ -202,27 +202,26 @@ def _workers(config: CollectConfig) -> Iterator[ProcessPoolExecutor]:
         ) from error
 
 
-def _assemble(writer: LeRobotWriter, simulator: Simulator, schedule: Schedule, store: AttemptStore) -> None:
+def _assemble(writer: LeRobotWriter, simulator: Simulator, plan: AttemptPlan, store: AttemptStore) -> None:
     """Write the kept attempts, task after task, as one data set."""
-    writer.record_provenance(_provenance(simulator, schedule))
-    episodes = [(task, attempt) for task in schedule.config.tasks for attempt in schedule.kept(task)]
+    writer.record_provenance(_provenance(simulator, plan))
+    episodes = [(task, attempt) for task in plan.config.tasks for attempt in plan.kept(task)]
     with progress_bar("writing", len(episodes)) as progress, writer:
         for task, attempt in episodes:
             writer.add_episode(task, *store.load(task, attempt))
             progress.advance()
 
 
-def _provenance(simulator: Simulator, schedule: Schedule) -> dict[str, Any]:
+def _provenance(simulator: Simulator, plan: AttemptPlan) -> dict[str, Any]:
     """How the episodes came about; stored with the data set."""
-    config = schedule.config
+    config = plan.config
     return {
         "simulator": simulator.version,
         "expert": simulator.expert_kind,
         "seed": config.seed,
         "noise": config.expert.noise,
         "tasks": {
-            task: {"episodes": len(schedule.kept(task)), "attempts": max(schedule.kept(task)) + 1}
-            for task in config.tasks
+            task: {"episodes": len(plan.kept(task)), "attempts": max(plan.kept(task)) + 1} for task in config.tasks
         },
     }
 

@@ -63,7 +63,7 @@ class Driving:
 class TrialsConfig:
     """Trials of a robot."""
 
-    sheet: tyro.conf.Positional[Path]
+    log: tyro.conf.Positional[Path]
     """The file that the trials are written to, such as trials.jsonl; the same command continues it."""
     methods: tuple[str, ...] = ()
     """NAME=POLICY, or NAME=POLICY,num_tokens=K to act from K tokens; POLICY is a server's address such as
@@ -73,8 +73,8 @@ class TrialsConfig:
     trials: int = 20
     """Of each method at each task."""
     robot: str | None = None
-    """MODULE:FUNCTION that gives the robot, an object with observe, act and stop (oat.robots.loop); MODULE may be a
-    file of this directory. If it has home, that is called before every trial."""
+    """MODULE:FUNCTION that gives the robot, an object with observe, act and stop (oat.interfaces.Robot); MODULE may be
+    a file of this directory. If the robot has home, that is called before every trial."""
     seed: int | None = None
     """Of the order; drawn by default, so that nobody knows it."""
     driving: Annotated[Driving, tyro.conf.arg(name="")] = field(default_factory=Driving)
@@ -83,9 +83,9 @@ class TrialsConfig:
     patience: float = 10.0
     """Seconds after which a server that cannot be reached is given up."""
     table: bool = False
-    """Show the table of a finished sheet, and write it beside it."""
+    """Show the table of a finished log, and write it beside it."""
     reveal: bool = False
-    """Show it although trials are missing; the sheet will say that those after it were not blind."""
+    """Show it although trials are missing; the log will say that those after it were not blind."""
 
     def __post_init__(self) -> None:
         if self.table or self.reveal:

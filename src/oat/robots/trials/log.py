@@ -1,4 +1,4 @@
-"""The file of a series of trials: its schedule, then a line for every trial, written as soon as it is judged.
+"""The file of a series of trials: its plan, then a line for every trial, written as soon as it is judged.
 
 Lines name the letter of a trial, not its method. Who wants to can work the methods out of the file: that keeps nobody
 from cheating, but from being told by accident. What is revealed before the end leaves a line, too.
@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 from oat.errors import CorruptDataset, InvalidOption, WriteFailed
 from oat.io.json_lines import JsonLinesWriter, read_json_lines
-from oat.robots.trials.schedule import Schedule, Trial
+from oat.robots.trials.plan import Trial, TrialPlan
 
 Verdict = Literal["success", "failure", "void"]
 """A void trial does not count, such as when somebody bumped into the table; it is repeated."""
@@ -54,36 +54,36 @@ class Revealed:
     """When, in UTC."""
 
 
-Line = Schedule | TrialRecord | Revealed
+Line = TrialPlan | TrialRecord | Revealed
 
 
-class TrialSheet:
+class TrialLog:
     """What is known of a series so far; nothing is written before the first trial is judged."""
 
-    def __init__(self, path: Path, schedule: Schedule, entries: Sequence[Line] = (), size: int = 0) -> None:
-        self.path, self.schedule, self._entries = path, schedule, list(entries)
+    def __init__(self, path: Path, plan: TrialPlan, entries: Sequence[Line] = (), size: int = 0) -> None:
+        self.path, self.plan, self._entries = path, plan, list(entries)
         self._size, self._found = size, _file_size(path)
         self._check()
 
     @classmethod
-    def read(cls, path: Path) -> "TrialSheet":
-        """A sheet that exists."""
+    def read(cls, path: Path) -> "TrialLog":
+        """A log that exists."""
         if not path.exists():
             raise InvalidOption(f"{path} does not exist; `oat trials` writes it")
-        lines, size = read_json_lines(path, _from_json, "a line of a trial sheet")
-        if not lines or not isinstance(lines[0], Schedule):
-            raise CorruptDataset(f"{path} does not begin with a schedule of trials")
+        lines, size = read_json_lines(path, _from_json, "a line of a trial log")
+        if not lines or not isinstance(lines[0], TrialPlan):
+            raise CorruptDataset(f"{path} does not begin with a plan of trials")
         return cls(path, lines[0], lines[1:], size)
 
     @classmethod
-    def open(cls, path: Path, schedule: Schedule) -> "TrialSheet":
-        """A new sheet, or one to continue, whose schedule must be this one."""
+    def open(cls, path: Path, plan: TrialPlan) -> "TrialLog":
+        """A new log, or one to continue, whose plan must be this one."""
         if not path.exists() or b"\n" not in path.read_bytes():  # not even its first line was finished
-            return cls(path, schedule)
-        sheet = cls.read(path)
-        if differences := sheet.schedule.differences(schedule):
-            raise InvalidOption(f"{path} has another schedule ({'; '.join(differences)}); choose another file")
-        return sheet
+            return cls(path, plan)
+        log = cls.read(path)
+        if differences := log.plan.differences(plan):
+            raise InvalidOption(f"{path} has another plan ({'; '.join(differences)}); choose another file")
+        return log
 
     @property
     def records(self) -> list[TrialRecord]:
@@ -98,7 +98,7 @@ class TrialSheet:
     def remaining(self) -> list[Trial]:
         """Those that are still to be made, in their order; void ones again."""
         judged = self.judged
-        return [trial for trial in self.schedule.order() if trial not in judged]
+        return [trial for trial in self.plan.order() if trial not in judged]
 
     @property
     def judged_when_revealed(self) -> int | None:
@@ -115,18 +115,18 @@ class TrialSheet:
             raise WriteFailed(f"{self.path} was changed by another process in the meantime; it was left as it is")
         with closing(JsonLinesWriter(self.path, self._size)) as writer:
             if self._size == 0:
-                writer.append(asdict(self.schedule))
+                writer.append(asdict(self.plan))
             writer.append(asdict(entry))
         self._size = self._found = _file_size(self.path)
         self._entries.append(entry)
 
     def _check(self) -> None:
-        """Every trial counts once, and is of this schedule."""
+        """Every trial counts once, and is of this plan."""
         counted = Counter(record.trial for record in self.records if record.verdict != "void")
-        planned = set(self.schedule.order())
+        planned = set(self.plan.order())
         for trial, times in counted.items():
             if trial not in planned or times > 1:
-                problem = "judged twice" if times > 1 else "not in the schedule"
+                problem = "judged twice" if times > 1 else "not in the plan"
                 raise CorruptDataset(
                     f"{self.path}: trial {trial.letter} of block {trial.block + 1} of {trial.task} is {problem}"
                 )
@@ -138,7 +138,7 @@ def _file_size(path: Path) -> int:
 
 def _from_json(values: dict[str, Any]) -> Line:
     if "methods" in values:
-        return Schedule.from_json(values)
+        return TrialPlan.from_json(values)
     if "revealed" in values:
         return Revealed(**values)
     if values["verdict"] not in get_args(Verdict):

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from oat.robots.trials.log import Verdict
-from oat.robots.trials.schedule import Schedule, Trial
+from oat.robots.trials.plan import Trial, TrialPlan
 from oat.robots.trials.session import Judgement
 
 _VERDICTS: dict[str, Verdict] = {"s": "success", "f": "failure", "v": "void"}
@@ -55,15 +55,15 @@ class Operator:
 
     name = "operator"
 
-    def __init__(self, schedule: Schedule, keyboard: Keyboard | None = None, console: Console | None = None) -> None:
-        self._schedule, self._places = schedule, {trial: n for n, trial in enumerate(schedule.order(), start=1)}
+    def __init__(self, plan: TrialPlan, keyboard: Keyboard | None = None, console: Console | None = None) -> None:
+        self._plan, self._places = plan, {trial: n for n, trial in enumerate(plan.order(), start=1)}
         self._keyboard, self._console = keyboard or Keyboard(), console or Console(highlight=False)
 
     def prepare(self, trial: Trial) -> bool:
-        place, schedule = self._places[trial], self._schedule
+        place, plan = self._places[trial], self._plan
         self._console.rule(f"trial {place} of {len(self._places)}")
         self._say(f"task    [bold]{escape(trial.task)}[/]")
-        self._say(f"block   {trial.block + 1} of {schedule.trials}, policy [bold]{trial.letter}[/]")
+        self._say(f"block   {trial.block + 1} of {plan.trials}, policy [bold]{trial.letter}[/]")
         if trial.opens_block:
             self._say("scene   place the objects anew, and mark where they are: this block's trials all begin there")
         else:
@@ -72,7 +72,7 @@ class Operator:
         if self._keyboard.line().lower() == _QUIT:
             return False
         self._keyboard.forget()
-        self._say(f"running, for at most {schedule.driving.seconds:g} s; Enter stops the robot")
+        self._say(f"running, for at most {plan.driving.seconds:g} s; Enter stops the robot")
         return True
 
     def finished(self) -> bool:

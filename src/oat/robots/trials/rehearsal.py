@@ -11,7 +11,7 @@ import numpy as np
 from oat.evaluation.protocol import PROTOCOLS
 from oat.robots.simulated import SimulatedRobot
 from oat.robots.trials.log import SIMULATOR
-from oat.robots.trials.schedule import Trial
+from oat.robots.trials.plan import Trial
 from oat.robots.trials.session import Judgement
 from oat.sims import load_simulator
 from oat.sims.config import SimulatorName

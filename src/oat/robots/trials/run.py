@@ -13,12 +13,12 @@ from types import FrameType
 from rich.console import Console
 
 from oat.errors import InvalidOption, unknown_name
+from oat.interfaces import Robot
 from oat.io.progress import progress_bar
-from oat.robots.loop import Robot
 from oat.robots.trials.config import TrialsConfig
-from oat.robots.trials.log import Revealed, TrialSheet
+from oat.robots.trials.log import Revealed, TrialLog
 from oat.robots.trials.operator import Operator
-from oat.robots.trials.schedule import Schedule
+from oat.robots.trials.plan import TrialPlan
 from oat.robots.trials.session import Judge, run_trials
 from oat.robots.trials.table import trial_sheets
 from oat.serving.client import PolicyClient
@@ -26,45 +26,45 @@ from oat.serving.config import ServeConfig, read_key
 from oat.tables.table import write_sheets
 
 
-def conduct_trials(config: TrialsConfig) -> None:
+def judge_policies(config: TrialsConfig) -> None:
     """Make the trials that are missing, or show the table."""
     if config.table or config.reveal:
-        _show(TrialSheet.read(config.sheet), config.reveal)
+        _show(TrialLog.read(config.log), config.reveal)
         return
-    sheet = make_trials(config)
-    if sheet.remaining:
-        done, total = len(sheet.judged), len(sheet.schedule.order())
-        _say(f"{done} of {total} trials are in {sheet.path}; the same command continues")
+    log = make_trials(config)
+    if log.remaining:
+        done, total = len(log.judged), len(log.plan.order())
+        _say(f"{done} of {total} trials are in {log.path}; the same command continues")
     else:
-        _show(sheet, reveal=False)
+        _show(log, reveal=False)
 
 
-def make_trials(config: TrialsConfig) -> TrialSheet:
+def make_trials(config: TrialsConfig) -> TrialLog:
     """Make those that are missing; a robot that can judge, as simulated ones can, needs no operator."""
-    sheet = TrialSheet.open(config.sheet, plan(config))
-    if not sheet.remaining:
-        return sheet
+    log = TrialLog.open(config.log, plan_trials(config))
+    if not log.remaining:
+        return log
     assert config.robot is not None
     robot = make_robot(config.robot)
     with ExitStack() as stack:
         sources = {name: stack.enter_context(client) for name, client in _connect(config, stack)}
         if isinstance(robot, Judge):
-            bar = stack.enter_context(progress_bar("trials", len(sheet.schedule.order()), len(sheet.judged)))
-            run_trials(sheet, robot, robot, sources, lambda record: bar.advance(record.verdict != "void"))
+            bar = stack.enter_context(progress_bar("trials", len(log.plan.order()), len(log.judged)))
+            run_trials(log, robot, robot, sources, lambda record: bar.advance(record.verdict != "void"))
         else:
             stack.enter_context(_robot_stops_on_hangup())
-            run_trials(sheet, robot, Operator(sheet.schedule), sources)
-    return sheet
+            run_trials(log, robot, Operator(log.plan), sources)
+    return log
 
 
-def plan(config: TrialsConfig) -> Schedule:
-    """The schedule of a configuration; one that names no seed takes that of the sheet, if there is one."""
+def plan_trials(config: TrialsConfig) -> TrialPlan:
+    """The plan of a configuration; one that names no seed takes that of the log, if there is one."""
     assert config.robot is not None
     seed = config.seed
     if seed is None:
-        seed = TrialSheet.read(config.sheet).schedule.seed if config.sheet.exists() else secrets.randbits(32)
+        seed = TrialLog.read(config.log).plan.seed if config.log.exists() else secrets.randbits(32)
     methods = {contender.name: contender.num_tokens for contender in config.contenders}
-    return Schedule(methods, config.tasks, config.trials, seed, config.robot, config.driving)
+    return TrialPlan(methods, config.tasks, config.trials, seed, config.robot, config.driving)
 
 
 def make_robot(name: str) -> Robot:
@@ -129,18 +129,18 @@ def _robot_stops_on_hangup() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _show(sheet: TrialSheet, reveal: bool) -> None:
-    """The table, in the terminal and beside the sheet; before the end only on request, which leaves its trace."""
-    missing, total = len(sheet.remaining), len(sheet.schedule.order())
-    if missing and sheet.judged_when_revealed is None:
+def _show(log: TrialLog, reveal: bool) -> None:
+    """The table, in the terminal and beside the log; before the end only on request, which leaves its trace."""
+    missing, total = len(log.remaining), len(log.plan.order())
+    if missing and log.judged_when_revealed is None:
         if not reveal:
             raise InvalidOption(
-                f"{missing} of {total} trials are missing in {sheet.path}, so its letters stay letters; "
-                "--reveal shows the methods now, and the sheet will say so"
+                f"{missing} of {total} trials are missing in {log.path}, so its letters stay letters; "
+                "--reveal shows the methods now, and the log will say so"
             )
-        sheet.append(Revealed(datetime.now(UTC).isoformat(timespec="seconds")))
-    tables = trial_sheets(sheet)
-    write_sheets(sheet.path, tables)
+        log.append(Revealed(datetime.now(UTC).isoformat(timespec="seconds")))
+    tables = trial_sheets(log)
+    write_sheets(log.path, tables)
     for table in tables:
         Console().print(table.terminal())
 

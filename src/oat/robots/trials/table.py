@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from oat.evaluation.statistics import PairedComparison, compare_paired, wilson
 from oat.experiments.paper import numbers as paper
 from oat.experiments.paper.claims import BETTER_THAN_RIVALS, MONOTONE, decide_claim
-from oat.robots.trials.log import SIMULATOR, TrialRecord, TrialSheet
+from oat.robots.trials.log import SIMULATOR, TrialLog, TrialRecord
 from oat.tables.table import Sheet
 
 NONE = "—"
@@ -41,19 +41,17 @@ class _Row:
         return {(each.trial.task, each.trial.block): each.verdict == "success" for each in self.records}
 
 
-def trial_sheets(sheet: TrialSheet) -> list[Sheet]:
+def trial_sheets(sheet: TrialLog) -> list[Sheet]:
     """The table, and the judges' remarks if there are any."""
-    schedule, judged = sheet.schedule, sheet.judged.values()
-    found = {method: list[TrialRecord]() for method in schedule.methods}
+    plan, judged = sheet.plan, sheet.judged.values()
+    found = {method: list[TrialRecord]() for method in plan.methods}
     for record in judged:
-        found[schedule.method(record.trial)].append(record)
+        found[plan.method(record.trial)].append(record)
     rows = [_Row(method, tuple(records)) for method, records in found.items()]
-    several = len(schedule.tasks) > 1
-    tasks = (*schedule.tasks, *(("all tasks",) if several else ()))
+    several = len(plan.tasks) > 1
+    tasks = (*plan.tasks, *(("all tasks",) if several else ()))
     columns = ("policy", *(column for task in tasks for column in (task, "95 %")), "held still")
-    cells = [
-        (row.method, *_success(row, schedule.tasks, several), row.held_still, published(row.method)) for row in rows
-    ]
+    cells = [(row.method, *_success(row, plan.tasks, several), row.held_still, published(row.method)) for row in rows]
     title = f"table-real: trials of {_robot(sheet)}, successes / trials"
     table = Sheet(title, (*columns, paper_column()), tuple(cells), tuple(_notes(sheet, rows)))
     return [table, *_remarks(sheet)]
@@ -74,25 +72,25 @@ def _success(row: _Row, tasks: Sequence[str], several: bool) -> Iterator[str]:
         yield from row.cells(task)
 
 
-def _robot(sheet: TrialSheet) -> str:
+def _robot(sheet: TrialLog) -> str:
     """What acted, as far as the judges tell."""
     return "a simulated robot" if SIMULATOR in {record.judge for record in sheet.records} else "a robot"
 
 
-def _notes(sheet: TrialSheet, rows: Sequence[_Row]) -> Iterator[str]:
-    schedule, driving = sheet.schedule, sheet.schedule.driving
+def _notes(sheet: TrialLog, rows: Sequence[_Row]) -> Iterator[str]:
+    plan, driving = sheet.plan, sheet.plan.driving
     judges = " and ".join(sorted({record.judge for record in sheet.records}))
-    yield f"robot {schedule.robot}, judged blind by the {judges}; order drawn from seed {schedule.seed}"
+    yield f"robot {plan.robot}, judged blind by the {judges}; order drawn from seed {plan.seed}"
     if SIMULATOR in judges:
         yield "no real robot was moved, and no person judged: this rehearses the protocol"
     else:
         yield f"{driving.fps:g} actions per second, {driving.execute} of each chunk, at most {driving.seconds:g} s"
-    missing, total, blind = len(sheet.remaining), len(schedule.order()), sheet.judged_when_revealed
+    missing, total, blind = len(sheet.remaining), len(plan.order()), sheet.judged_when_revealed
     if missing:
         yield f"{missing} of {total} trials are missing"
     if blind is not None:
         yield f"the methods were revealed after {blind} of {total} trials; those after it were not blind"
-    voids = Counter(schedule.method(each.trial) for each in sheet.records if each.verdict == "void")
+    voids = Counter(plan.method(each.trial) for each in sheet.records if each.verdict == "void")
     if voids:
         yield f"void and repeated: {', '.join(f'{method} {times}' for method, times in voids.items())}"
     for row in rows:
@@ -118,9 +116,9 @@ def _claims(rows: Sequence[_Row]) -> Iterator[str]:
             yield decide_claim(claim, known, compare)
 
 
-def _remarks(sheet: TrialSheet) -> Iterator[Sheet]:
+def _remarks(sheet: TrialLog) -> Iterator[Sheet]:
     rows = tuple(
-        (sheet.schedule.method(each.trial), each.trial.task, str(each.trial.block + 1), each.verdict, each.remark)
+        (sheet.plan.method(each.trial), each.trial.task, str(each.trial.block + 1), each.verdict, each.remark)
         for each in sheet.records
         if each.remark
     )

@@ -28,7 +28,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class TrialPlan:
     """Everything that a trial's outcome depends on, apart from the policies; it is the first line of the sheet."""
 
     methods: Mapping[str, int | None]
@@ -54,11 +54,11 @@ class Schedule:
         """Of the policy's random numbers: methods that are compared draw alike."""
         return derive_key(self.seed, trial.task, trial.block)
 
-    def differences(self, other: "Schedule") -> list[str]:
+    def differences(self, other: "TrialPlan") -> list[str]:
         """What is not the same, told as "tasks: a, not b"."""
         mine, others = asdict(self), asdict(other)
         return [f"{name}: {mine[name]}, not {others[name]}" for name in mine if mine[name] != others[name]]
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> "Schedule":
+    def from_json(cls, values: dict[str, Any]) -> "TrialPlan":
         return cls(**{**values, "tasks": tuple(values["tasks"]), "driving": Driving(**values["driving"])})
