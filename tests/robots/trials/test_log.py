@@ -85,7 +85,7 @@ def test_damage_is_not_passed_over(tmp_path: Path) -> None:
         ([line], "does not begin with a plan"),
         ([], "does not begin with a plan"),
         ([header, line[:20], last], "line 2: not a line of a trial log"),
-        ([header, line.replace("success", "perhaps")], "'perhaps' is no verdict"),
+        ([header, line.replace("success", "perhaps")], "'perhaps' is not a verdict"),
         ([header, line, line], "A of block 1 of push is judged twice"),
         ([header, other], "A of block 1 of fly is not in the plan"),
     )

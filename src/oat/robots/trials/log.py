@@ -1,7 +1,7 @@
-"""The file of a series of trials: its plan, then a line for every trial, written as soon as it is judged.
+"""Log a series of trials in a file: its plan, then a line for every trial, written as soon as it is judged.
 
-Lines name the letter of a trial, not its method. Who wants to can work the methods out of the file: that keeps nobody
-from cheating, but from being told by accident. What is revealed before the end leaves a line, too.
+Lines name the letter of a trial, not its method. Somebody who wants to can work the methods out of the file: it
+prevents accidents, not cheating. Revealing the methods before the end leaves a line, too.
 """
 
 from collections import Counter
@@ -19,20 +19,20 @@ Verdict = Literal["success", "failure", "void"]
 """A void trial does not count, such as when somebody bumped into the table; it is repeated."""
 
 SIMULATOR = "simulator"
-"""The judge of simulated robots, whose tables say so."""
+"""The name of the judge of simulated robots; tables of its trials say that no real robot acted."""
 
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """One trial."""
+    """Record what became of one trial."""
 
     trial: Trial
     verdict: Verdict
     remark: str
     judge: str
-    """Who said so: the operator, or a simulator."""
+    """The judge's name: the operator, or a simulator."""
     begun: str
-    """When, in UTC."""
+    """When the trial began, in UTC."""
     seconds: float
     steps: int = 0
     """Actions executed."""
@@ -48,26 +48,29 @@ class TrialRecord:
 
 @dataclass(frozen=True)
 class Revealed:
-    """The methods were shown before all trials were judged."""
+    """Record that the methods were shown before all trials were judged."""
 
     revealed: str
-    """When, in UTC."""
+    """When they were shown, in UTC."""
 
 
 Line = TrialPlan | TrialRecord | Revealed
 
 
 class TrialLog:
-    """What is known of a series so far; nothing is written before the first trial is judged."""
+    """Keep the trials of a series; nothing is written before the first trial is judged."""
 
     def __init__(self, path: Path, plan: TrialPlan, entries: Sequence[Line] = (), size: int = 0) -> None:
-        self.path, self.plan, self._entries = path, plan, list(entries)
-        self._size, self._found = size, _file_size(path)
+        self.path = path
+        self.plan = plan
+        self._entries = list(entries)
+        self._size = size  # bytes of whole lines; a line that a kill cut short is overwritten
+        self._found = _file_size(path)
         self._check()
 
     @classmethod
     def read(cls, path: Path) -> "TrialLog":
-        """A log that exists."""
+        """Read a log that exists."""
         if not path.exists():
             raise InvalidOption(f"{path} does not exist; `oat trials` writes it")
         lines, size = read_json_lines(path, _from_json, "a line of a trial log")
@@ -77,7 +80,7 @@ class TrialLog:
 
     @classmethod
     def open(cls, path: Path, plan: TrialPlan) -> "TrialLog":
-        """A new log, or one to continue, whose plan must be this one."""
+        """Return a new log, or one to continue, whose plan must be this one."""
         if not path.exists() or b"\n" not in path.read_bytes():  # not even its first line was finished
             return cls(path, plan)
         log = cls.read(path)
@@ -87,22 +90,23 @@ class TrialLog:
 
     @property
     def records(self) -> list[TrialRecord]:
+        """Return every trial that was made, void ones included."""
         return [entry for entry in self._entries if isinstance(entry, TrialRecord)]
 
     @property
     def judged(self) -> dict[Trial, TrialRecord]:
-        """The trials that count."""
+        """Return the trials that count, which are those that are not void."""
         return {record.trial: record for record in self.records if record.verdict != "void"}
 
     @property
     def remaining(self) -> list[Trial]:
-        """Those that are still to be made, in their order; void ones again."""
+        """Return the trials that are still to be made, in their order; void ones are made again."""
         judged = self.judged
         return [trial for trial in self.plan.order() if trial not in judged]
 
     @property
     def judged_when_revealed(self) -> int | None:
-        """How many trials counted when the methods were shown before the end; None if they were not."""
+        """Return how many trials counted when the methods were shown before the end; None if they were not."""
         for place, entry in enumerate(self._entries):
             if isinstance(entry, Revealed):
                 before = self._entries[:place]
@@ -110,7 +114,7 @@ class TrialLog:
         return None
 
     def append(self, entry: TrialRecord | Revealed) -> None:
-        """Write a line at once."""
+        """Write a line at once, so that a crash loses at most the trial that was running."""
         if _file_size(self.path) != self._found:
             raise WriteFailed(f"{self.path} was changed by another process in the meantime; it was left as it is")
         with closing(JsonLinesWriter(self.path, self._size)) as writer:
@@ -121,7 +125,7 @@ class TrialLog:
         self._entries.append(entry)
 
     def _check(self) -> None:
-        """Every trial counts once, and is of this plan."""
+        """Raise an error unless every trial that counts is of this plan and counts once."""
         counted = Counter(record.trial for record in self.records if record.verdict != "void")
         planned = set(self.plan.order())
         for trial, times in counted.items():
@@ -142,5 +146,5 @@ def _from_json(values: dict[str, Any]) -> Line:
     if "revealed" in values:
         return Revealed(**values)
     if values["verdict"] not in get_args(Verdict):
-        raise ValueError(f"{values['verdict']!r} is no verdict")
+        raise ValueError(f"{values['verdict']!r} is not a verdict")
     return TrialRecord(**{**values, "trial": Trial(**values["trial"])})

@@ -1,4 +1,4 @@
-"""Behind `oat trials`: the robot, the servers and the operator are brought together, and at the end the table."""
+"""Run `oat trials`: bring the robot, the policy servers and the operator together, and show the table at the end."""
 
 import importlib
 import secrets
@@ -27,20 +27,22 @@ from oat.tables.table import write_sheets
 
 
 def judge_policies(config: TrialsConfig) -> None:
-    """Make the trials that are missing, or show the table."""
+    """Make the trials that are missing, and show the table when all are made or it was asked for."""
     if config.table or config.reveal:
         _show(TrialLog.read(config.log), config.reveal)
         return
     log = make_trials(config)
     if log.remaining:
-        done, total = len(log.judged), len(log.plan.order())
-        _say(f"{done} of {total} trials are in {log.path}; the same command continues")
+        _say(f"{len(log.judged)} of {len(log.plan.order())} trials are in {log.path}; the same command continues")
     else:
         _show(log, reveal=False)
 
 
 def make_trials(config: TrialsConfig) -> TrialLog:
-    """Make those that are missing; a robot that can judge, as simulated ones can, needs no operator."""
+    """Make the trials that are missing, and return their log.
+
+    A robot that can judge itself, as simulated ones can, needs no operator.
+    """
     log = TrialLog.open(config.log, plan_trials(config))
     if not log.remaining:
         return log
@@ -58,7 +60,7 @@ def make_trials(config: TrialsConfig) -> TrialLog:
 
 
 def plan_trials(config: TrialsConfig) -> TrialPlan:
-    """The plan of a configuration; one that names no seed takes that of the log, if there is one."""
+    """Return the plan of a configuration; without a seed it takes that of the log, or draws one for a new log."""
     assert config.robot is not None
     seed = config.seed
     if seed is None:
@@ -68,7 +70,7 @@ def plan_trials(config: TrialsConfig) -> TrialPlan:
 
 
 def make_robot(name: str) -> Robot:
-    """What MODULE:FUNCTION gives; modules of the current directory are found, too."""
+    """Return the robot that MODULE:FUNCTION makes; modules of the current directory are found, too."""
     module_name, _, function = name.partition(":")
     if not module_name or not function:
         raise InvalidOption(f"a robot is given as MODULE:FUNCTION, got {name!r}")
@@ -89,21 +91,21 @@ def make_robot(name: str) -> Robot:
 
 
 def _connect(config: TrialsConfig, stack: ExitStack) -> Iterator[tuple[str, PolicyClient]]:
-    """A client for every method; policies of this machine are loaded once and served as long as the stack lives."""
+    """Yield a client for every method; policies of this machine are loaded once, and served until the stack closes."""
     key = None if config.api_key_file is None else read_key(config.api_key_file).decode()
     served: dict[str, str] = {}
     for contender in config.contenders:
         if not contender.is_served and contender.policy not in served:
             served[contender.policy] = stack.enter_context(_serving(Path(contender.policy)))
         url = served.get(contender.policy, contender.policy)
-        own_key = None if contender.policy in served else key
+        own_key = None if contender.policy in served else key  # our own server asks for none
         client = PolicyClient(url, own_key, patience=config.patience, num_tokens=contender.num_tokens)
         yield contender.name, client
 
 
 @contextmanager
 def _serving(policy: Path) -> Iterator[str]:
-    """The address of a server on a thread of this process."""
+    """Yield the address of a server on a thread of this process."""
     from oat.serving.background import serving
     from oat.serving.server import load_servable
 
@@ -115,7 +117,7 @@ def _serving(policy: Path) -> Iterator[str]:
 
 @contextmanager
 def _robot_stops_on_hangup() -> Iterator[None]:
-    """A lost terminal or a SIGTERM ends the series as Ctrl-C does; by themselves they would leave the robot moving."""
+    """End the series after SIGHUP or SIGTERM as after Ctrl-C; by default they would leave the robot moving."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -130,8 +132,9 @@ def _robot_stops_on_hangup() -> Iterator[None]:
 
 
 def _show(log: TrialLog, reveal: bool) -> None:
-    """The table, in the terminal and beside the log; before the end only on request, which leaves its trace."""
-    missing, total = len(log.remaining), len(log.plan.order())
+    """Print the table and write it beside the log; before the end only on request, which the log records."""
+    missing = len(log.remaining)
+    total = len(log.plan.order())
     if missing and log.judged_when_revealed is None:
         if not reveal:
             raise InvalidOption(

@@ -1,4 +1,4 @@
-"""Trial after trial: the scene is set, a method drives the robot, and somebody says whether it has succeeded."""
+"""Make one trial after the other: a scene is set, a method drives the robot, and a judge says whether it succeeded."""
 
 import math
 import time
@@ -20,7 +20,7 @@ from oat.serving.client import stack_history
 
 @dataclass(frozen=True)
 class Judgement:
-    """What became of a trial."""
+    """Hold what a judge says of a trial."""
 
     verdict: Verdict
     remark: str = ""
@@ -28,30 +28,30 @@ class Judgement:
 
 @runtime_checkable
 class Judge(Protocol):
-    """Who sets the scene, ends a trial and judges it, without being told the method."""
+    """Set the scene, end a trial and judge it, without being told the method."""
 
     name: str
-    """It is written beside every verdict."""
+    """The name that is written beside every verdict."""
 
     def prepare(self, trial: Trial) -> bool:
-        """Set the scene; False stops the series here."""
+        """Set the scene of a trial; return False to stop the series here."""
         ...
 
     def finished(self) -> bool:
-        """Whether the trial is over; asked at every step of the robot, so it must answer at once."""
+        """Return whether the trial is over; asked at every step of the robot, so it must answer at once."""
         ...
 
     def verdict(self, trial: Trial) -> Judgement:
-        """Asked when the robot has stopped."""
+        """Return the judgement of a trial; asked when the robot has stopped."""
         ...
 
 
 @runtime_checkable
 class Homing(Protocol):
-    """What a robot can do beside."""
+    """Describe a robot that can return to a start position by itself."""
 
     def home(self) -> None:
-        """Go where every trial begins."""
+        """Go to the position where every trial begins."""
         ...
 
 
@@ -62,9 +62,9 @@ def run_trials(
     sources: Mapping[str, ChunkSource],
     finish: Callable[[TrialRecord], None] = lambda record: None,
 ) -> None:
-    """Make the trials that are missing on the log, until there are none or the judge stops.
+    """Make the trials that are missing in the log, until there are none or the judge stops.
 
-    `sources` are the methods' by name. Before the first trial every one of them is asked for a chunk of every task, so
+    `sources` give each method's chunks. Before the first trial every one of them is asked for a chunk of every task, so
     that what does not fit together is found while nothing moves.
     """
     asked = False
@@ -78,6 +78,7 @@ def run_trials(
 
 
 def _ask_all(plan: TrialPlan, frame: Mapping[str, np.ndarray], sources: Mapping[str, ChunkSource]) -> None:
+    """Ask every method for a chunk of every task, so that an error appears before the robot moves."""
     for method in plan.methods:
         source = sources[method]
         for task in plan.tasks:
@@ -88,9 +89,11 @@ def _ask_all(plan: TrialPlan, frame: Mapping[str, np.ndarray], sources: Mapping[
 
 
 def _run(log: TrialLog, trial: Trial, robot: Robot, judge: Judge, source: ChunkSource) -> TrialRecord:
-    """One trial, from the robot's first motion to its line on the log."""
-    loop, report = _loop(log.plan, trial), LoopReport()
-    begun, begin = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
+    """Make one trial, from the robot's first motion to its line in the log."""
+    loop = _loop(log.plan, trial)
+    report = LoopReport()
+    begun = datetime.now(UTC).isoformat(timespec="seconds")
+    begin = time.perf_counter()
     end = begin + log.plan.driving.seconds
 
     def enter(judgement: Judgement, seconds: float) -> TrialRecord:
@@ -111,6 +114,7 @@ def _run(log: TrialLog, trial: Trial, robot: Robot, judge: Judge, source: ChunkS
 
 
 def _loop(plan: TrialPlan, trial: Trial) -> LoopConfig:
+    """Return the configuration of the robot loop for a trial."""
     driving = plan.driving
     return LoopConfig(
         fps=driving.fps,
