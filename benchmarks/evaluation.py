@@ -33,7 +33,7 @@ from rich.table import Table
 from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import STATE, Episodes
 from oat.data.normalize import Normalizer, action_statistics
-from oat.evaluation.protocol import PROTOCOLS
+from oat.evaluation.protocol import find_protocol
 from oat.evaluation.records import EpisodeKey
 from oat.evaluation.rollout import Episode, Rollout
 from oat.evaluation.workers.pool import Crew, Lost, Worker
@@ -105,7 +105,7 @@ class WatchedCrew(Crew[PipeLink]):
     """Remembers what was executed."""
 
     def __init__(self, steps: int, batch: int) -> None:
-        super().__init__(LocalProcesses(replace(PROTOCOLS["metaworld"], max_steps=steps)), CORES, seats=batch)
+        super().__init__(LocalProcesses(replace(find_protocol("metaworld"), max_steps=steps)), CORES, seats=batch)
         self.played: dict[Worker, list[tuple[int, list[np.ndarray]]]] = defaultdict(list)
 
     @property

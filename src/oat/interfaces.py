@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float, Float32, UInt8
 
 from oat.errors import InvalidOption
+from oat.protocol import Protocol as EvaluationProtocol
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,8 @@ class Simulator(Protocol):
     action_names: tuple[str, ...]
     expert_kind: str
     """What demonstrates: "scripted" or "human"; it is recorded in every data set."""
+    protocol: EvaluationProtocol
+    """How policies are evaluated in it; a value of the class, known without the simulator's packages."""
 
     @property
     def version(self) -> str: ...

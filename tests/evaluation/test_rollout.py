@@ -13,7 +13,6 @@ import torch
 
 from oat.data.episodes import STATE, Episodes
 from oat.errors import InvalidObservation, SimulatorError
-from oat.evaluation.protocol import Protocol
 from oat.evaluation.records import EpisodeKey, EpisodeRecord
 from oat.evaluation.rollout import Episode, Rollout
 from oat.evaluation.workers.pool import Crew, Lost, Worker
@@ -23,6 +22,7 @@ from oat.nn.transformer import Width
 from oat.policies import AutoregressivePolicy, Chunk, Decoding, TokenDecoding
 from oat.policies.context import describe_context
 from oat.policies.policy import PolicyConfig
+from oat.protocol import Protocol
 from tests.evaluation.point import CRASH_ALWAYS, CRASH_ONCE, DIM, FAIL_ALWAYS, UNBUILDABLE, PointEnv, make_point
 from tests.tokenizers.fitted import HORIZON, fitted
 

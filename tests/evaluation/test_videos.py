@@ -7,7 +7,7 @@ import numpy as np
 
 from oat.data.video import VideoDecoder
 from oat.errors import InvalidOption
-from oat.evaluation.protocol import PROTOCOLS
+from oat.evaluation.protocol import find_protocol
 from oat.evaluation.records import EpisodeRecord
 from oat.evaluation.rollout import Rollout
 from oat.evaluation.videos import Film
@@ -83,7 +83,7 @@ def test_metaworld_is_filmed_as_it_is(tmp_path: Path) -> None:
     actions = MetaWorld().expert("drawer-open", ExpertConfig()).demonstrate(0).actions[:32]
     ends = []
     for film in (False, True):
-        host = Host(replace(PROTOCOLS["metaworld"], max_steps=32, execute=32), make_environment)
+        host = Host(replace(find_protocol("metaworld"), max_steps=32, execute=32), make_environment)
         host.answer(Reset("drawer-open", 0, film))
         env = host.environments["drawer-open"]
         assert isinstance(env, MetaWorldEnv)

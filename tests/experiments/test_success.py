@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oat.evaluation.protocol import PROTOCOLS, find_protocol
+from oat.evaluation.protocol import find_protocol
 from oat.evaluation.records import EpisodeRecord, RecordLog
 from oat.experiments.horizons import evaluations, sheets
 from oat.experiments.paper import numbers as paper
@@ -21,9 +21,10 @@ from tests.evaluation.test_records import record
 
 TASKS = ("box-close", "coffee-pull")
 EPISODES = 40
+METAWORLD = find_protocol("metaworld").hash
 
 
-def episode(task: str, condition: int, seed: int = 0, protocol: str = PROTOCOLS["metaworld"].hash) -> EpisodeRecord:
+def episode(task: str, condition: int, seed: int = 0, protocol: str = METAWORLD) -> EpisodeRecord:
     made = record(condition)
     key = replace(made.key, task=task, training_seed=seed, checkpoint=f"w{seed}", protocol=protocol)
     return replace(made, key=key)
@@ -46,7 +47,7 @@ def evaluated(study: Study) -> Callable[[Evaluation, list[EpisodeRecord]], None]
     return write
 
 
-def whole(seed: int = 0, solved: int = EPISODES, protocol: str = PROTOCOLS["metaworld"].hash) -> list[EpisodeRecord]:
+def whole(seed: int = 0, solved: int = EPISODES, protocol: str = METAWORLD) -> list[EpisodeRecord]:
     """Each training seed meets conditions of its own."""
     return [
         replace(episode(task, EPISODES * seed + number, seed, protocol), success=number < solved)

@@ -12,7 +12,6 @@ import pytest
 from oat.cli import main
 from oat.data.episodes import STATE
 from oat.errors import InvalidOption
-from oat.evaluation.protocol import PROTOCOLS
 from oat.experiments.catalogue import EXPERIMENTS
 from oat.experiments.study.budget import Pace
 from oat.experiments.study.scales import SCALES
@@ -26,6 +25,7 @@ from oat.robots.trials.rehearsal import Rehearsal
 from oat.robots.trials.session import Judge, run_trials
 from oat.robots.trials.table import trial_sheets
 from oat.serving.client import Reply
+from oat.sims.metaworld import MetaWorld
 from oat.tables.table import load_sheets
 from tests.evaluation.untrained import save_policy
 
@@ -37,7 +37,7 @@ MAX_STEPS = 150
 
 @pytest.fixture(autouse=True)
 def _short_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PROTOCOLS, "metaworld", replace(PROTOCOLS["metaworld"], max_steps=MAX_STEPS))
+    monkeypatch.setattr(MetaWorld, "protocol", replace(MetaWorld.protocol, max_steps=MAX_STEPS))
 
 
 def test_the_table_runs_by_its_name(smoke_study: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from oat.data.episodes import STATE
 from oat.data.lerobot_writer import LeRobotWriter
 from oat.data.video import VideoEncoder
-from oat.evaluation.protocol import PROTOCOLS
+from oat.evaluation.protocol import find_protocol
 from oat.evaluation.records import EpisodeRecord, RecordLog
 from oat.tables.table import Sheet, save_sheets
 from oat.training.config import FitConfig, RecipeOptions
@@ -81,7 +81,7 @@ def write_results(root: Path) -> Path:
     autoregressive("oat").save(policy / "best")
     lines = [{"step": step, "loss": 1 / step, "validation/nll_1": 2 / step} for step in (20, 40, 60)]
     (policy / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    usual = PROTOCOLS["metaworld"].hash
+    usual = find_protocol("metaworld").hash
     written = [
         each
         for decoding, solved in SUCCESSES.items()

@@ -15,7 +15,6 @@ from rich.console import Console
 from oat.errors import InvalidOption, SimulatorError, unknown_name
 from oat.evaluation.config import EvalConfig
 from oat.evaluation.plan import Plan, plan_evaluation
-from oat.evaluation.protocol import Protocol
 from oat.evaluation.records import RECORDS_FILE, EpisodeKey, EpisodeRecord, RecordLog, read_records
 from oat.evaluation.rollout import Episode, Rollout
 from oat.evaluation.tables import by_policy, check_run_alike, comparison_table, summarize, summary_table
@@ -26,6 +25,7 @@ from oat.evaluation.workers.ray import RayActors
 from oat.io.atomic import exclusive, explain_write_errors, staged_file
 from oat.io.progress import Progress, progress_bar
 from oat.policies import Policy, load_policy
+from oat.protocol import Protocol
 from oat.sims import load_simulator
 
 VIDEOS_FOLDER = "videos"

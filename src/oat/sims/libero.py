@@ -27,6 +27,7 @@ from oat.data.episodes import IMAGES, STATE
 from oat.errors import MissingExtra, SimulatorError, unknown_name
 from oat.interfaces import Expert, ExpertConfig, Split
 from oat.io.extras import import_extra
+from oat.protocol import Protocol
 from oat.sims.robosuite import BUILD_OPTIONS, RobosuiteEnv, import_robosuite
 
 SUITE = "libero_10"
@@ -175,6 +176,11 @@ class Libero:
     fps = 20.0
     action_names: tuple[str, ...] = ("x", "y", "z", "roll", "pitch", "yaw", "gripper")
     expert_kind = "human"
+    protocol = Protocol(
+        "libero",
+        max_steps=600,  # as LIBERO's own evaluation has it
+        success="the first step after which the goal of the task's definition holds",
+    )
 
     @property
     def version(self) -> str:

@@ -16,6 +16,7 @@ from oat.data.episodes import IMAGES, STATE
 from oat.errors import unknown_name
 from oat.interfaces import Demonstration, ExpertConfig, Outcome, Split
 from oat.io.extras import import_extra
+from oat.protocol import Protocol
 from oat.sims.rendering import CameraRenderer, prepare_graphics, project
 
 _SUFFIX = "-v3"
@@ -136,6 +137,7 @@ class MetaWorld:
     fps = FPS
     action_names: tuple[str, ...] = ("x", "y", "z", "gripper")
     expert_kind = "scripted"
+    protocol = Protocol("metaworld", max_steps=MAX_STEPS, success="the first step whose info says success")
 
     @property
     def version(self) -> str:

@@ -15,6 +15,7 @@ from oat.data.episodes import IMAGES, STATE
 from oat.errors import SimulatorError, unknown_name
 from oat.interfaces import Expert, ExpertConfig, Outcome, Split
 from oat.io.extras import import_extra
+from oat.protocol import Protocol
 
 CAMERA, FPS = "img", 10.0
 DEMONSTRATIONS = "https://diffusion-policy.cs.columbia.edu/data/training/pusht.zip"
@@ -93,6 +94,12 @@ class PushT:
     fps = FPS
     action_names: tuple[str, ...] = ("x", "y")
     expert_kind = "human"
+    protocol = Protocol(
+        "pusht",
+        max_steps=300,
+        success="the block covers more than 95 % of its outline; score: the best coverage / 0.95, at most 1",
+        image_size=96,
+    )
     tasks: tuple[str, ...] = ("pusht",)
 
     def __init__(self) -> None:

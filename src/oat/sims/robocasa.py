@@ -19,6 +19,7 @@ from jaxtyping import Float, Float32, Float64
 from oat.errors import MissingExtra, SimulatorError, unknown_name
 from oat.interfaces import Expert, ExpertConfig, Split
 from oat.io.extras import import_extra
+from oat.protocol import Protocol
 from oat.sims.robosuite import BUILD_OPTIONS, RobosuiteEnv, import_robosuite
 
 ROBOT = "PandaOmron"
@@ -89,6 +90,7 @@ class RoboCasa:
         *("base_x", "base_y", "base_turn", "torso", "base_mode"),
     )
     expert_kind = "human"
+    protocol = Protocol("robocasa", max_steps=500, success="the first step at which RoboCasa's check of the task holds")
     tasks: tuple[str, ...] = ("CloseDrawer", "CoffeePressButton", "TurnOffMicrowave", "TurnOffSinkFaucet")
 
     def __init__(self) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from oat.data.hdf5 import ROBOMIMIC_STATE, ROBOMIMIC_STATE_DIM, ROBOMIMIC_TASKS, read_attributes
 from oat.errors import MissingKey, unknown_name
 from oat.interfaces import Demonstration, ExpertConfig, Split
+from oat.protocol import Protocol
 from oat.sims.env_args import translate_env_args
 from oat.sims.robomimic_experts import EXPERTS, Manner
 from oat.sims.robosuite import BUILD_OPTIONS, RobosuiteEnv, import_robosuite
@@ -99,6 +100,9 @@ class RoboMimic:
     fps = 20.0
     action_names: tuple[str, ...] = ("x", "y", "z", "turn_x", "turn_y", "turn_z", "gripper")
     expert_kind = "scripted"
+    protocol = Protocol(
+        "robomimic", max_steps=400, success="the first step at which robosuite's check of the task holds"
+    )
     tasks: tuple[str, ...] = tuple(ENVIRONMENTS)
 
     def __init__(self) -> None:

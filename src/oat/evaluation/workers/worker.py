@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from oat.errors import InvalidOption, OatError, SimulatorError
-from oat.evaluation.protocol import Protocol
 from oat.evaluation.videos import Film
 from oat.interfaces import Environment, Filmable
+from oat.protocol import Protocol
 
 MakeEnvironment = Callable[[Protocol, str], Environment]
 

@@ -8,7 +8,6 @@ from functools import partial
 
 import numpy as np
 
-from oat.evaluation.protocol import PROTOCOLS
 from oat.robots.simulated import SimulatedRobot
 from oat.robots.trials.log import SIMULATOR
 from oat.robots.trials.plan import Trial
@@ -23,7 +22,8 @@ class Rehearsal:
     name = SIMULATOR
 
     def __init__(self, simulator: SimulatorName) -> None:
-        self._simulator, self._max_steps = load_simulator(simulator), PROTOCOLS[simulator].max_steps
+        self._simulator = load_simulator(simulator)
+        self._max_steps = self._simulator.protocol.max_steps
         self._robots: dict[str, SimulatedRobot] = {}
         """The current task's."""
 
