@@ -20,7 +20,7 @@ from oat.robots.trials.table import trial_tables
 from oat.sims.config import SimulatorName
 from oat.tables.interval import NOT_AVAILABLE
 from oat.tables.table import Table
-from oat.training.origin import command_line
+from oat.training.command_line import command_line
 
 TRIALS_FOLDER = "trials"
 
