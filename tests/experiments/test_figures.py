@@ -11,7 +11,7 @@ from oat.experiments.study.methods import OAT
 from oat.experiments.study.scales import SCALES
 from oat.experiments.study.study import Study
 from oat.tables.table import Sheet, load_sheets
-from tests.report.material import write_demonstrations
+from tests.report.example_results import write_demonstrations
 
 FIGURES: tuple[ExperimentName, ...] = (
     "table-latency",
