@@ -56,12 +56,12 @@ def inspect(
     """
     if data is not None:
         refuse_unused("a tokenizer", "a data set", subset=subset, episodes=episodes)
-        from oat.report.tokenizer import inspect_tokenizer
+        from oat.report.inspect_tokenizer import inspect_tokenizer
 
         inspect_tokenizer(path, data, beside, picture=picture, as_json=json)
         return
     refuse_unused("a data set", "a tokenizer with --data", beside=beside)
-    from oat.report.dataset import inspect_dataset
+    from oat.report.inspect_dataset import inspect_dataset
 
     try:
         inspect_dataset(path, subset=subset, ranges=episodes, picture=picture, as_json=json)

@@ -12,8 +12,7 @@ from rich.table import Table
 from oat.data.episodes import Episodes, open_dataset
 from oat.data.summary import DatasetSummary, DimensionSummary, summarize_dataset
 from oat.errors import InvalidOption
-from oat.io.atomic import staged_file
-from oat.io.extras import import_extra
+from oat.io.pictures import new_figure, save_figure
 from oat.tables.terminal import make_rich_table
 
 _PICTURE_SUFFIXES = {".png", ".pdf", ".svg"}
@@ -30,10 +29,11 @@ def inspect_dataset(
     picture: Path | None = None,
     as_json: bool = False,
 ) -> None:
-    """Print what is in a data set and draw it; NaNs are counted here, not refused."""
+    """Print what is in a data set and draw it."""
     picture = picture or Path(f"{path.resolve().name.split('.')[0]}-inspect.png")
     if picture.suffix not in _PICTURE_SUFFIXES:
         raise InvalidOption(f"the picture must end in {', '.join(sorted(_PICTURE_SUFFIXES))}, got {picture}")
+    # NaNs are counted here and not refused, because this is how one finds out about them.
     episodes = open_dataset(path, subset, ranges, check=False)
     summary = summarize_dataset(episodes)
     if as_json:
@@ -41,11 +41,12 @@ def inspect_dataset(
     else:
         print_summary(summary)
     draw_summary(summary, episodes, picture)
+    # With --json the standard output is the JSON alone, for programs that read it.
     Console(stderr=as_json).print(f"picture: {picture}", highlight=False, markup=False, soft_wrap=True)
 
 
 def print_summary(summary: DatasetSummary) -> None:
-    """Counts, then a row for each action dimension, then lengths and observations."""
+    """Print counts and tasks, then a row for each action dimension, then the observations."""
     console = Console()
     fps = f"{summary.fps:g}" if summary.fps else "not recorded"
     console.print(f"[bold]{escape(summary.source)}[/]", highlight=False, soft_wrap=True)
@@ -76,7 +77,7 @@ def _length_cells(lengths: tuple[int, ...]) -> tuple[str, ...]:
 
 
 def _bars(lengths: tuple[int, ...]) -> str:
-    """The histogram of lengths as text, from the shortest to the longest."""
+    """Return the histogram of lengths as text, from the shortest to the longest."""
     counts, _ = np.histogram(lengths, 10)
     heights = np.ceil(counts / max(counts.max(), 1) * (len(_BARS) - 1)).astype(int)
     return "".join(_BARS[height] if count else " " for height, count in zip(heights, counts, strict=True))
@@ -99,6 +100,7 @@ def _observation_table(summary: DatasetSummary) -> Table:
 
 
 def _warnings(summary: DatasetSummary) -> list[str]:
+    """Return what would keep the data set from being trained on."""
     warnings = []
     if bad := sum(d.nonfinite for d in summary.dimensions):
         warnings.append(f"{bad} action values are NaN or infinite; such a set cannot be trained on")
@@ -113,12 +115,9 @@ def _warnings(summary: DatasetSummary) -> list[str]:
 
 
 def draw_summary(summary: DatasetSummary, episodes: Episodes, picture: Path) -> None:
-    """Lengths, value distributions, one episode's actions and, where there are cameras, its frames."""
-    matplotlib = import_extra("matplotlib", "report")
-    matplotlib.use("Agg")
-    figure_module = import_extra("matplotlib.figure", "report")
+    """Draw lengths, value distributions, one episode's actions and, where there are cameras, its frames."""
     cameras = episodes.cameras
-    figure = figure_module.Figure(figsize=(12, 6.5 + 1.7 * len(cameras)), layout="constrained")
+    figure = new_figure(12, 6.5 + 1.7 * len(cameras))
     grid = figure.add_gridspec(2 + len(cameras), 2, height_ratios=[1.15, 1, *([0.55] * len(cameras))])
     figure.suptitle(f"{summary.source}\n{summary.episodes} episodes · {summary.frames} frames", fontsize=10)
     shown = _typical_episode(episodes)
@@ -127,16 +126,17 @@ def draw_summary(summary: DatasetSummary, episodes: Episodes, picture: Path) -> 
     _draw_actions(figure.add_subplot(grid[1, :]), summary, episodes, shown)
     for row, camera in enumerate(cameras):
         _draw_film(figure.add_subplot(grid[2 + row, :]), episodes, camera, shown)
-    with staged_file(picture) as staging:
-        figure.savefig(staging, dpi=120)
+    save_figure(figure, picture, dpi=120)
 
 
 def _typical_episode(episodes: Episodes) -> int:
+    """Return the number of the episode whose length is closest to the median."""
     return int(np.argmin(np.abs(episodes.lengths - np.median(episodes.lengths))))
 
 
 def _draw_lengths(axes: Any, summary: DatasetSummary) -> None:
     groups = summary.lengths
+    # There are not enough colours to tell more tasks apart.
     if len(groups) > _SHOWN_TASKS:
         groups = {f"{len(groups)} tasks": tuple(length for lengths in groups.values() for length in lengths)}
     axes.hist(list(groups.values()), bins=30, stacked=True, label=list(groups))
@@ -146,14 +146,13 @@ def _draw_lengths(axes: Any, summary: DatasetSummary) -> None:
 
 
 def _draw_distributions(axes: Any, summary: DatasetSummary) -> None:
-    """One row per dimension: its histogram between its own minimum and maximum, which are written beside it."""
+    """Draw each dimension's histogram in a row, between its own minimum and maximum, which are written beside it."""
     names = [d.name for d in summary.dimensions]
     for dim, d in enumerate(summary.dimensions):
         row = len(names) - 1 - dim
         counts = np.asarray(d.histogram, float)
-        heights = 0.85 * np.sqrt(
-            counts / max(counts.max(), 1)
-        )  # the root keeps rare values visible beside saturated ones
+        # The root keeps rare values visible beside saturated ones.
+        heights = 0.85 * np.sqrt(counts / max(counts.max(), 1))
         edges = np.linspace(0, 1, len(counts) + 1)
         axes.stairs(row + heights, edges, baseline=row, fill=True, color=f"C{dim % 10}")
         axes.text(-0.015, row + 0.25, f"{d.min:.3g}", ha="right", fontsize=7, color="gray")

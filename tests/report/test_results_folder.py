@@ -11,12 +11,14 @@ import pytest
 from oat.cli import main
 from oat.errors import InvalidOption
 from oat.evaluation.records import read_records
-from oat.report.curves import training_curves
-from oat.report.figures import choose_colours, success_figures
-from oat.report.loaded import find
+from oat.report.curves import read_training_curves
 from oat.report.page import write_report
-from oat.report.rollouts import choose_videos, closed_loops
-from oat.report.sources import Material, gather
+from oat.report.page_data import PageData, load_page_data
+from oat.report.plots import choose_colours
+from oat.report.results_folder import scan_folder
+from oat.report.rollouts import read_rollouts
+from oat.report.sections.success import success_figures
+from oat.report.videos import choose_videos
 from oat.tables.files import save_tables
 from oat.tables.table import Table
 from oat.training.config import FitConfig
@@ -24,7 +26,7 @@ from oat.training.tokenizers import fit_tokenizer
 from tests.datasets import make_episodes, write_lerobot
 from tests.evaluation.test_records import record
 from tests.policies.small import autoregressive
-from tests.report.material import HORIZON, PIXEL, episodes, write_demonstrations, write_records, write_video
+from tests.report.example_results import HORIZON, PIXEL, episodes, write_demonstrations, write_records, write_video
 from tests.tokenizers.fitted import fitted
 
 
@@ -43,30 +45,30 @@ def test_everything_is_found_once_and_insides_are_not_searched(tmp_path: Path) -
     (tmp_path / "tables/sim.json").write_text("[]")
     (tmp_path / "other.json").write_text("{}")
     (tmp_path / "records/circle").symlink_to(tmp_path)
-    found = find(tmp_path)
-    assert found.datasets == [tmp_path / "deep/down/demos"]
-    assert found.tokenizers == [tmp_path / "tokenizers/bin", tmp_path / "tokenizers/oat"]
-    assert found.policies == [tmp_path / "policies/oat"]
-    assert found.runs == [tmp_path / "policies/begun", tmp_path / "policies/oat"]
-    assert found.records == [tmp_path / "records/oat/records.jsonl"]
-    assert found.tables == [tmp_path / "tables/sim.json"]
+    folder = scan_folder(tmp_path)
+    assert folder.datasets == [tmp_path / "deep/down/demos"]
+    assert folder.tokenizers == [tmp_path / "tokenizers/bin", tmp_path / "tokenizers/oat"]
+    assert folder.policies == [tmp_path / "policies/oat"]
+    assert folder.runs == [tmp_path / "policies/begun", tmp_path / "policies/oat"]
+    assert folder.records == [tmp_path / "records/oat/records.jsonl"]
+    assert folder.tables == [tmp_path / "tables/sim.json"]
 
 
 def test_a_run_itself_can_be_shown(tmp_path: Path) -> None:
     fitted("oat").save(tmp_path / "run/best")
-    found = find(tmp_path / "run")
-    assert found.names(found.tokenizers) == {tmp_path / "run": "run"}
+    folder = scan_folder(tmp_path / "run")
+    assert folder.short_names(folder.tokenizers) == {tmp_path / "run": "run"}
 
 
 def test_names_are_short_where_they_are_unique(tmp_path: Path) -> None:
     for path in ("a/oat", "b/oat", "b/bin"):
         fitted("bin").save(tmp_path / path)
-    found = find(tmp_path)
-    assert list(found.names(found.tokenizers).values()) == ["a/oat", "bin", "b/oat"]
+    folder = scan_folder(tmp_path)
+    assert list(folder.short_names(folder.tokenizers).values()) == ["a/oat", "bin", "b/oat"]
 
 
 def test_nothing_to_report_is_an_error_that_says_what_is_looked_for(tmp_path: Path) -> None:
-    with pytest.raises(InvalidOption, match=r"no directory.*meta/info\.json"):
+    with pytest.raises(InvalidOption, match=r"not a directory.*meta/info\.json"):
         write_report(tmp_path / "none", tmp_path / "page.html")
     with pytest.raises(InvalidOption, match=r"nothing to report.*records\.jsonl"):
         write_report(tmp_path, tmp_path / "page.html")
@@ -98,19 +100,19 @@ def test_tokenizers_are_held_against_the_data_they_were_fitted_to(tmp_path: Path
     first, second = (write_demonstrations(tmp_path / name) for name in ("a", "b"))
     write_demonstrations(tmp_path / "c", dim=2)
     fit_tokenizer(FitConfig(second, tmp_path / "bin-seed0", tokenizer="bin", action_horizon=HORIZON))
-    (mine,) = gather(find(tmp_path)).tokenizers
+    (mine,) = load_page_data(scan_folder(tmp_path)).tokenizers
     assert (mine.data, mine.method, mine.remark) == ("b", "bin", "")
-    chosen = gather(find(tmp_path), tmp_path / "b/../a")
+    chosen = load_page_data(scan_folder(tmp_path), tmp_path / "b/../a")
     assert len(chosen.datasets) == 3
     assert chosen.tokenizers[0].data == "a"
     shutil.move(second, tmp_path.with_name("moved"))
-    (mine,) = gather(find(tmp_path)).tokenizers
+    (mine,) = load_page_data(scan_folder(tmp_path)).tokenizers
     assert (mine.data, mine.remark) == ("a", "")  # as many frames: taken for the same set at another place
     write_lerobot(tmp_path / "d", make_episodes(12))
     shutil.rmtree(first)
-    (mine,) = gather(find(tmp_path)).tokenizers
+    (mine,) = load_page_data(scan_folder(tmp_path)).tokenizers
     assert "may not be new to it" in mine.remark
-    (mine,) = gather(find(tmp_path), tmp_path.with_name("moved")).tokenizers
+    (mine,) = load_page_data(scan_folder(tmp_path), tmp_path.with_name("moved")).tokenizers
     assert (mine.data, mine.remark) == ("moved", "")
 
 
@@ -119,10 +121,10 @@ def test_gzipped_records_are_read_and_episodes_in_two_files_count_once(tmp_path:
     plain = tmp_path / "records/records.jsonl"
     (tmp_path / "records/records.jsonl.gz").write_bytes(gzip.compress(plain.read_bytes()))
     assert read_records(plain) == read_records(tmp_path / "records/records.jsonl.gz")
-    found = find(tmp_path)
-    (loop,) = closed_loops(found)
-    assert len(loop.records) == 40
-    assert found.problems == [
+    folder = scan_folder(tmp_path)
+    (group,) = read_rollouts(folder)
+    assert len(group.records) == 40
+    assert folder.problems == [
         "40 episodes of records/records.jsonl.gz are also in records/records.jsonl; they count once"
     ]
 
@@ -147,13 +149,13 @@ def test_variants_that_records_call_alike_go_by_their_directories(tmp_path: Path
     evaluated(tmp_path / "oat-flow-seed0", 0, "c", "K=1", "K=8")
     evaluated(tmp_path / "oat-flow-seed1", 1, "d", "K=1", "K=8", method="oat-flow")
     evaluated(tmp_path / "quest-seed0", 0, "e", "K=8", method="quest")
-    (loop,) = closed_loops(find(tmp_path))
-    assert {row.policy: row.training_seeds for row in loop.overall} == {
+    (group,) = read_rollouts(scan_folder(tmp_path))
+    assert {row.policy: row.training_seeds for row in group.overall} == {
         **{"oat-flow K=1": 2, "oat-flow K=8": 2, "oat K=1": 2, "oat K=8": 2},
         **{"quest K=8": 1},
     }
-    assert list(dict.fromkeys(loop.methods.values())) == ["oat-flow", "oat", "quest"]
-    tokens, _ = success_figures("s", loop, choose_colours(loop.methods.values()))
+    assert list(dict.fromkeys(group.methods.values())) == ["oat-flow", "oat", "quest"]
+    tokens, _ = success_figures("s", group, choose_colours(group.methods.values()))
     assert [trace["x"] for trace in tokens.data] == [[1, 8], [1, 8], [8]]
 
 
@@ -161,26 +163,26 @@ def test_variants_in_directories_of_any_name_go_by_their_fingerprints(tmp_path: 
     evaluated(tmp_path / "eval", 0, "a", "K=1", "K=8")
     evaluated(tmp_path / "more", 0, "a", "K=2")
     evaluated(tmp_path / "other", 0, "b", "K=8")
-    (loop,) = closed_loops(find(tmp_path))
-    assert [row.policy for row in loop.overall] == ["oat a K=1", "oat a K=8", "oat a K=2", "oat b K=8"]
-    assert list(loop.methods.values()) == ["oat a", "oat a", "oat a", "oat b"]
+    (group,) = read_rollouts(scan_folder(tmp_path))
+    assert [row.policy for row in group.overall] == ["oat a K=1", "oat a K=8", "oat a K=2", "oat b K=8"]
+    assert list(group.methods.values()) == ["oat a", "oat a", "oat a", "oat b"]
 
 
 def test_videos_are_found_for_episodes_whose_method_was_renamed(tmp_path: Path) -> None:
-    for folder, checkpoint in (("oat-seed0", "a"), ("oat-flow-seed0", "b")):
-        evaluated(tmp_path / folder, 0, checkpoint, "K=8")
-        first = read_records(tmp_path / folder / "records.jsonl")[0]
-        write_video(tmp_path / folder / f"videos/{first.key.file_name}.mp4")
-    found = find(tmp_path)
-    shown, _ = choose_videos(found, closed_loops(found))
+    for name, checkpoint in (("oat-seed0", "a"), ("oat-flow-seed0", "b")):
+        evaluated(tmp_path / name, 0, checkpoint, "K=8")
+        first = read_records(tmp_path / name / "records.jsonl")[0]
+        write_video(tmp_path / name / f"videos/{first.key.file_name}.mp4")
+    folder = scan_folder(tmp_path)
+    shown, _ = choose_videos(folder, read_rollouts(folder))
     assert [video.caption.split(":")[0] for video in shown] == ["oat-flow K=8", "oat K=8"]
 
 
 def test_a_policy_that_met_fewer_tasks_is_told(tmp_path: Path) -> None:
     few = [each for each in episodes("p", "dp", "10 steps", 5, 10) if each.key.task == "push"]
     write_records(tmp_path, [*episodes("p", "oat", "K=1", 5, 1), *few])
-    (loop,) = closed_loops(find(tmp_path))
-    (remark,) = loop.remarks()
+    (group,) = read_rollouts(scan_folder(tmp_path))
+    (remark,) = group.remarks()
     assert remark.startswith("dp 10 steps has no episodes of reach")
 
 
@@ -193,28 +195,28 @@ def test_videos_take_turns_and_the_others_are_counted(tmp_path: Path, monkeypatc
     write_records(tmp_path, records)
     for each in records:
         write_video(tmp_path / f"videos/{each.key.file_name}.mp4")
-    found = find(tmp_path)
-    shown, left_out = choose_videos(found, closed_loops(found))
+    folder = scan_folder(tmp_path)
+    shown, left_out = choose_videos(folder, read_rollouts(folder))
     assert [video.outcome for video in shown] == ["not solved in 20 steps", "solved in 20 steps"] * 2
     assert left_out == 0
-    monkeypatch.setattr("oat.report.rollouts._VIDEOS", 3)
-    shown, left_out = choose_videos(found, closed_loops(found))
+    monkeypatch.setattr("oat.report.videos._MOST_VIDEOS", 3)
+    shown, left_out = choose_videos(folder, read_rollouts(folder))
     assert (len(shown), left_out) == (3, 1)
-    monkeypatch.setattr("oat.report.rollouts._VIDEO_BYTES", 1000)
-    assert choose_videos(found, closed_loops(found)) == ([], 4)
+    monkeypatch.setattr("oat.report.videos._MOST_BYTES", 1000)
+    assert choose_videos(folder, read_rollouts(folder)) == ([], 4)
 
 
 def test_curves_are_thinned_and_a_line_that_a_kill_cut_short_is_passed_over(tmp_path: Path) -> None:
     lines = [json.dumps({"step": step, "loss": float(step), "processes": 1}) for step in range(1, 1001)]
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + '\n{"step": 1001, "lo')
-    (curve,) = training_curves(find(tmp_path))
-    assert (curve.measure, curve.stage) == ("loss", "runs without a checkpoint yet")
+    (curve,) = read_training_curves(scan_folder(tmp_path))
+    assert (curve.measure, curve.group) == ("loss", "runs without a checkpoint yet")
     assert len(curve.steps) < 400
     assert (curve.steps[0], curve.steps[-1]) == (1, 1000)
     (tmp_path / "metrics.jsonl").write_text('[]\n{"step": 1}\n')
-    found = find(tmp_path)
+    folder = scan_folder(tmp_path)
     with pytest.raises(InvalidOption, match="line 1: not a line of a training log"):
-        gather(found)
+        load_page_data(folder)
 
 
 def test_a_picture_is_shown_and_not_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,13 +226,13 @@ def test_a_picture_is_shown_and_not_named(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "figures").mkdir()
     for path in (tmp_path / "figures/a.png", tmp_path.parent / "c.png"):
         path.write_bytes(PIXEL)
-    tables = gather(find(tmp_path)).tables
+    tables = load_page_data(scan_folder(tmp_path)).tables
     assert [file.picture[:22] for file in tables] == ["data:image/png;base64,", "", "", ""]
-    assert {sheet.notes for file in tables for sheet in file.sheets} == {("n",)}
-    monkeypatch.setattr("oat.report.sources._PICTURE_BYTES", 10)
-    found = find(tmp_path)
-    assert not any(file.picture for file in gather(found).tables)
-    assert found.problems == ["figures/a.png is left out to keep this page small"]
+    assert {table.notes for file in tables for table in file.tables} == {("n",)}
+    monkeypatch.setattr("oat.report.page_data._PICTURE_BYTES", 10)
+    folder = scan_folder(tmp_path)
+    assert not any(file.picture for file in load_page_data(folder).tables)
+    assert folder.problems == ["figures/a.png is left out to keep this page small"]
 
 
 def test_a_policy_alone_is_shown_with_its_origin(tmp_path: Path) -> None:
@@ -238,4 +240,4 @@ def test_a_policy_alone_is_shown_with_its_origin(tmp_path: Path) -> None:
     write_report(tmp_path, tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     assert "autoregressive" in page
-    assert f"Not found here: {', '.join(Material().missing())}." in page
+    assert f"Not found here: {', '.join(PageData().missing())}." in page

@@ -10,18 +10,18 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from oat.data.chunks import Windows
 from oat.data.episodes import open_dataset
 from oat.errors import InvalidOption
-from oat.io.atomic import staged_file
-from oat.io.extras import import_extra
+from oat.io.pictures import new_figure, save_figure
 from oat.tables.terminal import make_rich_table
 from oat.tokenizers import TOKENIZERS, ActionTokenizer
 from oat.tokenizers.evaluation import Chunks, Evaluation, draw_chunks, evaluate, typical_chunks
 from oat.training.tokenizers import fit_analytic, load_tokenizer, split_windows
 
 _CHUNKS = 2048
-_RIVALS = ("bin", "fast")
-_LIMITS = (0.5, 0.2, 0.1, 0.05)  # of half the actions' range
+_BASELINES = ("bin", "fast")
+_ERROR_LIMITS = (0.5, 0.2, 0.1, 0.05)  # of half the actions' range
 _SHOWN_PREFIXES = (1, 2, 4, 8)
 _SHOWN_CHUNKS = 3
 
@@ -29,35 +29,34 @@ _SHOWN_CHUNKS = 3
 def inspect_tokenizer(
     path: Path, data: Path, beside: Sequence[Path] = (), *, picture: Path | None = None, as_json: bool = False
 ) -> None:
-    """Hold a tokenizer against demonstrations: those that were held out in fitting, if it was fitted to them."""
-    tokenizer, episodes = load_tokenizer(path), open_dataset(data)
+    """Measure a tokenizer on demonstrations: on those that were held out in fitting, if it was fitted to them."""
+    tokenizer = load_tokenizer(path)
+    episodes = open_dataset(data)
     if episodes.action_dim != tokenizer.action_dim:
         raise InvalidOption(
             f"{data} has {episodes.action_dim}-D actions, the tokenizer is for {tokenizer.action_dim}-D"
         )
     windows, held_out = split_windows(episodes, tokenizer.space, *tokenizer.training_record.split())
-    chunks, everything = draw_chunks(held_out, tokenizer, _CHUNKS), draw_chunks(held_out, tokenizer)
+    chunks = draw_chunks(held_out, tokenizer, _CHUNKS)
+    everything = draw_chunks(held_out, tokenizer)
     limits = _error_limits(tokenizer) if tokenizer.prefix_decodable else ()
     evaluations = [evaluate(tokenizer, chunks, limits, everything=everything, name=path.resolve().name)]
-    for other in beside:
-        evaluations.append(evaluate(_alike(other, tokenizer), chunks, name=other.resolve().name))
-    for kind in _RIVALS:
-        if kind != tokenizer.kind:
-            rival = TOKENIZERS[kind](tokenizer.space)
-            rival.normalizer = tokenizer.normalizer
-            fit_analytic(rival, windows)
-            evaluations.append(evaluate(rival, chunks))
+    evaluations += [evaluate(_load_comparable(other, tokenizer), chunks, name=other.resolve().name) for other in beside]
+    evaluations += [
+        evaluate(_fit_baseline(kind, tokenizer, windows), chunks) for kind in _BASELINES if kind != tokenizer.kind
+    ]
     if as_json:
         Console(soft_wrap=True).print(json.dumps([asdict(e) for e in evaluations]), markup=False, highlight=False)
     else:
-        _print(evaluations)
+        _print_tables(evaluations)
     picture = picture or Path(f"{path.resolve().name}-inspect.png")
     _draw(tokenizer, chunks, evaluations, picture)
+    # With --json the standard output is the JSON alone, for programs that read it.
     Console(stderr=as_json, soft_wrap=True).print(f"picture: {picture}", highlight=False, markup=False)
 
 
-def _alike(path: Path, tokenizer: ActionTokenizer) -> ActionTokenizer:
-    """Another tokenizer whose errors can be compared: for the same chunks in the same model space."""
+def _load_comparable(path: Path, tokenizer: ActionTokenizer) -> ActionTokenizer:
+    """Load another tokenizer, and refuse it unless it is for the same chunks in the same model space."""
     other = load_tokenizer(path)
     same = all(torch.equal(a, b) for a, b in zip(other.normalizer.buffers(), tokenizer.normalizer.buffers()))
     if other.space != tokenizer.space or not same:
@@ -67,13 +66,22 @@ def _alike(path: Path, tokenizer: ActionTokenizer) -> ActionTokenizer:
     return other
 
 
+def _fit_baseline(kind: str, tokenizer: ActionTokenizer, windows: Windows) -> ActionTokenizer:
+    """Fit a tokenizer that needs no training to the same windows, in the same model space."""
+    baseline = TOKENIZERS[kind](tokenizer.space)
+    baseline.normalizer = tokenizer.normalizer
+    fit_analytic(baseline, windows)
+    return baseline
+
+
 def _error_limits(tokenizer: ActionTokenizer) -> tuple[float, ...]:
     half_range = float(tokenizer.normalizer.spread.max())
-    return tuple(share * half_range for share in _LIMITS)
+    return tuple(share * half_range for share in _ERROR_LIMITS)
 
 
-def _print(evaluations: list[Evaluation]) -> None:
-    console, own = Console(), evaluations[0]
+def _print_tables(evaluations: list[Evaluation]) -> None:
+    console = Console()
+    own = evaluations[0]
     console.print(f"{own.name} ({own.kind}): {own.chunks} held-out chunks", highlight=False)
     console.print(_prefix_table(evaluations))
     if own.used:
@@ -90,6 +98,7 @@ def _prefix_table(evaluations: list[Evaluation]) -> Table:
         for number, k in enumerate(e.prefixes):
             tokens = float(k) if len(e.prefixes) > 1 else e.tokens
             rmse = " ".join(f"{value:.2g}" for value in e.rmse[number])
+            # Speed is measured once for a tokenizer, and not for each prefix.
             rates = (f"{e.encode_rate:,.0f}", f"{e.decode_rate:,.0f}") if k == e.prefixes[-1] else ("", "")
             bits = e.bits * tokens / e.tokens
             table.add_row(e.name, f"{tokens:.4g}", f"{bits:.0f}", f"{e.mse[number]:.2e}", rmse, *rates)
@@ -117,17 +126,15 @@ def _length_table(evaluation: Evaluation) -> Table:
 
 
 def _draw(tokenizer: ActionTokenizer, chunks: Chunks, evaluations: list[Evaluation], picture: Path) -> None:
-    """Rate–distortion of all, and a few chunks refined from prefix to prefix."""
-    import_extra("matplotlib", "report").use("Agg")
-    figure = import_extra("matplotlib.figure", "report").Figure(figsize=(12, 12), layout="constrained")
+    """Draw rate and distortion of all tokenizers, and a few chunks refined from prefix to prefix."""
+    figure = new_figure(12, 12)
     grid = figure.add_gridspec(1 + _SHOWN_CHUNKS, 4)
     _draw_rate_distortion(figure.add_subplot(grid[0, :2]), evaluations)
     _draw_codebook(figure.add_subplot(grid[0, 2:]), evaluations[0])
     for row, chosen in enumerate(typical_chunks(chunks, _SHOWN_CHUNKS), start=1):
         axes = [figure.add_subplot(grid[row, column]) for column in range(4)]
         _draw_refinement(axes, tokenizer, chunks, chosen)
-    with staged_file(picture) as staging:
-        figure.savefig(staging, dpi=120)
+    save_figure(figure, picture, dpi=120)
 
 
 def _draw_rate_distortion(axes: Any, evaluations: list[Evaluation]) -> None:
@@ -147,18 +154,19 @@ def _draw_codebook(axes: Any, evaluation: Evaluation) -> None:
 
 
 def _draw_refinement(axes: list[Any], tokenizer: ActionTokenizer, chunks: Chunks, shown: int) -> None:
-    """A chunk reconstructed from 1, 2, 4 and 8 tokens (or from all, for others)."""
+    """Draw a chunk as 1, 2, 4 and 8 tokens decode to it; a tokenizer without prefixes decodes all its tokens."""
     one = slice(shown, shown + 1)
     state = None if chunks.state is None else chunks.state[one]
-    tokens, steps = tokenizer.encode(chunks.actions[one], chunks.valid[one], state), int(chunks.valid[shown].sum())
-    truth = chunks.actions[shown, :steps]
-    for place, k in zip(axes, _SHOWN_PREFIXES, strict=True):
+    tokens = tokenizer.encode(chunks.actions[one], chunks.valid[one], state)
+    num_valid = int(chunks.valid[shown].sum())
+    truth = chunks.actions[shown, :num_valid]
+    for panel, k in zip(axes, _SHOWN_PREFIXES, strict=True):
         length = min(k, tokenizer.max_tokens) if tokenizer.prefix_decodable else tokenizer.max_tokens
-        decoded = tokenizer.decode(tokens[:, :length], state=state)[0, :steps]
+        decoded = tokenizer.decode(tokens[:, :length], state=state)[0, :num_valid]
         for dim in range(truth.shape[1]):
-            place.plot(truth[:, dim], color=f"C{dim % 10}", alpha=0.35)
-            place.plot(decoded[:, dim], color=f"C{dim % 10}", linestyle="--")
+            panel.plot(truth[:, dim], color=f"C{dim % 10}", alpha=0.35)
+            panel.plot(decoded[:, dim], color=f"C{dim % 10}", linestyle="--")
         error = float(torch.mean((decoded - truth) ** 2))
-        place.set_title(f"{length} token{'s' * (length > 1)}, MSE {error:.2g}", fontsize=9)
-        place.set_xlabel("step")
+        panel.set_title(f"{length} token{'s' if length > 1 else ''}, MSE {error:.2g}", fontsize=9)
+        panel.set_xlabel("step")
     axes[0].set_ylabel("action (dashed: decoded)")

@@ -207,8 +207,8 @@
     redraws.push(show);
     show();
   }
-  if (payload.tokenizers.length) explore();
-  if (payload.training.length) showTraining();
+  if (payload.tokenizers) explore();
+  if (payload.training) showTraining();
   markCurrentSection();
   for (const query of ["(prefers-color-scheme: dark)", "print"]) {
     matchMedia(query).addEventListener("change", () => redraws.forEach((redraw) => redraw()));
