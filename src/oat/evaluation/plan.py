@@ -62,7 +62,7 @@ def plan_evaluation(config: EvalConfig, policy: Policy, simulator: Simulator) ->
                     decoding=decoding,
                     instruction=_instruction(policy, simulator, task),
                     evaluation_seed=number // config.episodes,
-                    data_source=str(policy.trained_on.get("demonstrator", simulator.expert_kind)),
+                    data_source=str(policy.trained_on.get("demonstrator", simulator.demonstrator)),
                     versions=versions,
                     film=number - first < config.videos,
                 )

@@ -16,13 +16,12 @@ from oat.robots.trials.config import Driving, TrialsConfig
 from oat.robots.trials.log import TrialLog
 from oat.robots.trials.run import make_trials
 from oat.robots.trials.table import paper_column, published, trial_sheets
-from oat.sims.config import SimulatorName
+from oat.sims import load_simulator
 from oat.tables.table import Sheet
 from oat.training.origin import command_line
 
 TRIALS_FOLDER = "trials"
 
-_REHEARSABLE: tuple[SimulatorName, ...] = ("metaworld", "robomimic", "libero")
 _TASKS = 2  # as in the paper
 _AT_ONCE = Driving(fps=10_000, ahead=0, blend=0, max_age=600, seconds=3600)  # simulated time ends a trial
 
@@ -31,8 +30,8 @@ def evaluations(study: Study) -> list[Evaluation]:
     """The policies that act; at the paper's scale none, because there they need demonstrations of the robot's own."""
     if study.scale.name == "paper":
         return []
-    if study.sim not in _REHEARSABLE:
-        raise InvalidOption(f"trials can be rehearsed in {', '.join(_REHEARSABLE)}, not in {study.sim}")
+    if len(load_simulator(study.sim).tasks) < _TASKS:
+        raise InvalidOption(f"trials are rehearsed at {_TASKS} tasks, which is not possible in {study.sim}")
     return [Evaluation(method, until="policy") for method in _methods(study)]
 
 
