@@ -4,6 +4,8 @@ Workers are spawned and have not registered it: they get its class, which they i
 """
 
 import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -140,6 +142,19 @@ def test_other_rooms_know_it_by_its_class() -> None:
     study = Study(SCALES["smoke"], "toy", Path("unused"))
     assert set(study.tasks) <= set(SIDES)
     assert isinstance(study.demonstrations().config, CollectConfig)
+
+
+def test_help_names_the_simulators_without_importing_them() -> None:
+    code = "import sys, oat.cli; print(*(name for name in sys.modules if name.startswith('oat.sims.')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["oat.sims.config"]
+    shown = subprocess.run(
+        [sys.executable, "-c", "from oat.cli import main; main(['collect', '--help'])"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert all(name in shown for name in SIMULATORS if name != "toy")
 
 
 def test_a_mistyped_name_is_corrected(capsys: pytest.CaptureFixture[str]) -> None:

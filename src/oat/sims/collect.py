@@ -49,7 +49,7 @@ class AttemptStore:
     folder: Path
 
     def path(self, task: str, attempt: int, success: bool) -> Path:
-        """Return the file of an attempt."""
+        """Return the file that holds an attempt, or that says it failed."""
         return self.folder / task / f"{attempt:06d}.{'npz' if success else 'failed'}"
 
     def save(self, task: str, attempt: int, demonstration: Demonstration) -> None:

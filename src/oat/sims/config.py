@@ -18,7 +18,7 @@ SimulatorName = Annotated[str, tyro.conf.arg(metavar="{" + ",".join(SIMULATORS) 
 
 @dataclass(frozen=True)
 class CollectConfig:
-    """Configure which demonstrations to collect."""
+    """Configure which demonstrations to collect, how many, and where to."""
 
     simulator: tyro.conf.Positional[SimulatorName]
     """Which benchmark."""

@@ -140,7 +140,7 @@ class ScriptedExpert:
 
 
 class MetaWorld(Simulator):
-    """Describe the benchmark MetaWorld."""
+    """Describe the benchmark MetaWorld, whose scripted experts demonstrate all tasks."""
 
     name = "metaworld"
     robot_type = "sawyer"

@@ -101,7 +101,7 @@ class ScriptedExpert:
 
 
 class RoboMimic(Simulator):
-    """Describe the benchmark RoboMimic."""
+    """Describe the benchmark RoboMimic, with our scripts in place of its human demonstrations."""
 
     name = "robomimic"
     robot_type = "panda"
