@@ -36,7 +36,7 @@ from oat.data.normalize import Normalizer, action_statistics
 from oat.evaluation.protocol import find_protocol
 from oat.evaluation.records import EpisodeKey
 from oat.evaluation.rollout import Episode, Rollout
-from oat.evaluation.workers.pool import Crew, Lost, Worker
+from oat.evaluation.workers.pool import EnvironmentPool, Lost, Worker
 from oat.evaluation.workers.processes import LocalProcesses, PipeLink
 from oat.evaluation.workers.worker import Answer, Message, Reset, Segment
 from oat.policies import AutoregressivePolicy, TokenDecoding
@@ -101,7 +101,7 @@ def cpu_seconds(processes: Sequence[int]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-class WatchedCrew(Crew[PipeLink]):
+class WatchedCrew(EnvironmentPool[PipeLink]):
     """Remembers what was executed."""
 
     def __init__(self, steps: int, batch: int) -> None:

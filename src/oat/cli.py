@@ -220,9 +220,10 @@ def trials(config: tyro.conf.OmitArgPrefixes[TrialsConfig]) -> None:
     is written to the log as soon as it is judged; after q, Ctrl-C or a crash the same command continues. When all
     are made, or on --reveal, the methods' names come out: successes with intervals, beside the paper's.
     """
+    from oat.experiments.paper.trials import PUBLISHED_TRIALS
     from oat.robots.trials.run import judge_policies
 
-    judge_policies(config)
+    judge_policies(config, PUBLISHED_TRIALS)
 
 
 def reproduce(config: tyro.conf.OmitArgPrefixes[ReproduceConfig]) -> None:

@@ -14,7 +14,7 @@ from oat.errors import UnknownName
 from oat.evaluation.protocol import find_protocol
 from oat.evaluation.records import EpisodeKey, EpisodeRecord
 from oat.evaluation.rollout import Episode, Rollout
-from oat.evaluation.workers.pool import Crew
+from oat.evaluation.workers.pool import EnvironmentPool
 from oat.evaluation.workers.processes import LocalProcesses
 from oat.interfaces import Demonstration, Expert, ExpertConfig, Simulator
 from oat.nn.transformer import Width
@@ -132,7 +132,7 @@ def test_a_policy_of_a_files_observations_acts_in_the_simulator(tmp_path: Path) 
     condition = RoboMimic().conditions("can", "reporting")[0]
     key = EpisodeKey(protocol.hash, "dp", 0, "weights", "2 steps", "can", "reporting", condition, 0)
     records: list[EpisodeRecord] = []
-    with closing(Crew(LocalProcesses(protocol), processes=1, seats=1)) as crew:
+    with closing(EnvironmentPool(LocalProcesses(protocol), processes=1, seats=1)) as crew:
         rollout = Rollout(policy, crew, 1, lambda record, video: records.append(record))
         rollout.run([Episode(key, Denoising(2), "can")])
     (record,) = records

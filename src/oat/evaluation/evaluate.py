@@ -14,13 +14,15 @@ import torch
 from rich.console import Console
 
 from oat.errors import InvalidOption, SimulatorError, unknown_name
+from oat.evaluation.comparisons import comparison_table
 from oat.evaluation.config import EvalConfig
 from oat.evaluation.plan import Plan, plan_evaluation
 from oat.evaluation.records import RECORDS_FILE, EpisodeKey, EpisodeRecord, RecordLog, read_records
 from oat.evaluation.rollout import Episode, Rollout
-from oat.evaluation.tables import by_policy, check_run_alike, comparison_table, summarize, summary_table
+from oat.evaluation.summaries import by_policy, check_run_alike, summarize
+from oat.evaluation.tables import summary_table
 from oat.evaluation.workers import ray as ray_actors
-from oat.evaluation.workers.pool import Crew, Transport
+from oat.evaluation.workers.pool import EnvironmentPool, Transport
 from oat.evaluation.workers.processes import LocalProcesses
 from oat.evaluation.workers.ray import RayActors
 from oat.evaluation.workers.worker import make_environment
@@ -29,6 +31,7 @@ from oat.io.progress import Progress, progress_bar
 from oat.policies import Policy, load_policy
 from oat.protocol import Protocol
 from oat.sims import find_simulator, load_simulator
+from oat.tables.terminal import to_terminal
 
 VIDEOS_FOLDER = "videos"
 
@@ -45,7 +48,7 @@ def evaluate_policy(config: EvalConfig) -> None:
             _run(config, policy, plan, ledger)
         finally:
             ledger.log.close()
-    Console().print(summary_table(summarize(ledger.log.records)))
+    Console().print(to_terminal(summary_table(summarize(ledger.log.records))))
 
 
 def _run(config: EvalConfig, policy: Policy, plan: Plan, ledger: "Ledger") -> None:
@@ -74,7 +77,7 @@ def _run(config: EvalConfig, policy: Policy, plan: Plan, ledger: "Ledger") -> No
 
 
 @contextmanager
-def _open_crew(config: EvalConfig, protocol: Protocol) -> Iterator[Crew[Any]]:
+def _open_crew(config: EvalConfig, protocol: Protocol) -> Iterator[EnvironmentPool[Any]]:
     with ExitStack() as stack:
         transport: Transport[Any]
         make = partial(make_environment, simulator=find_simulator(config.sim))
@@ -83,7 +86,9 @@ def _open_crew(config: EvalConfig, protocol: Protocol) -> Iterator[Crew[Any]]:
             processes, transport = ray_actors.count_processes(ray, config.workers), RayActors(ray, protocol, make)
         else:
             processes, transport = config.workers or os.cpu_count() or 1, LocalProcesses(protocol, make)
-        crew: Crew[Any] = Crew(transport, processes, seats=max(2, math.ceil(2 * config.batch / processes)))
+        crew: EnvironmentPool[Any] = EnvironmentPool(
+            transport, processes, seats=max(2, math.ceil(2 * config.batch / processes))
+        )
         stack.callback(crew.close)
         yield crew
 
@@ -151,7 +156,7 @@ class _Tally:
 def compare(first: Path, second: Path, first_policy: str | None = None, second_policy: str | None = None) -> None:
     """Print the second's records against the first's."""
     sides = (_choose(path, policy) for path, policy in ((first, first_policy), (second, second_policy)))
-    Console().print(comparison_table(*sides))
+    Console().print(to_terminal(comparison_table(*sides)))
 
 
 def _choose(path: Path, policy: str | None) -> Sequence[EpisodeRecord]:

@@ -12,9 +12,9 @@ import torch
 
 from oat.data.shuffle import derive_key
 from oat.errors import OatError
-from oat.evaluation.batch_size import Pace
+from oat.evaluation.batch_size import BatchSizer
 from oat.evaluation.records import EpisodeKey, EpisodeRecord
-from oat.evaluation.workers.pool import Crew, Lost, Worker
+from oat.evaluation.workers.pool import EnvironmentPool, Lost, Worker
 from oat.evaluation.workers.worker import Act, Answer, Crash, Reset, Segment
 from oat.interfaces import Observation
 from oat.policies.decoding import Decoding, Noise
@@ -92,9 +92,9 @@ class Rollout:
     beside it, nor on the number of workers.
     """
 
-    def __init__(self, policy: Policy, crew: Crew[Any], batch: int, finish: Finish) -> None:
+    def __init__(self, policy: Policy, crew: EnvironmentPool[Any], batch: int, finish: Finish) -> None:
         self._policy, self._crew, self._batch, self._finish = policy, crew, batch, finish
-        self._pace = Pace(batch, crew.processes)
+        self._pace = BatchSizer(batch, crew.processes)
         self._planned: deque[_Running] = deque()
         self._running: dict[Worker, _Running] = {}
         self._waiting: list[Worker] = []

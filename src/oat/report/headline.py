@@ -3,10 +3,12 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from oat.evaluation.statistics import Interval, compare_paired
-from oat.evaluation.tables import Summary, by_condition, by_policy
+from oat.evaluation.comparisons import by_condition
+from oat.evaluation.statistics import compare_paired
+from oat.evaluation.summaries import Summary, by_policy
 from oat.report.reconstructions import Data, Reconstruction, best_ordered, most_comparable
 from oat.report.rollouts import ClosedLoop
+from oat.tables.interval import Interval
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from oat.report.sections import (
     training_measures,
 )
 from oat.report.sources import Material, gather
-from oat.tables.table import Sheet
+from oat.tables.table import Table
 
 _NUMBERS = re.compile(r"[\d\s.,…±%+−–—:eE()\[\]-]*")
 
@@ -81,7 +81,7 @@ def render(found: Findings, material: Material, plotly: str) -> str:
     )
 
 
-def numeric_columns(sheet: Sheet) -> list[bool]:
+def numeric_columns(sheet: Table) -> list[bool]:
     """Which columns hold numbers only, and are aligned to the right."""
     places = range(len(sheet.columns))
     return [all(_NUMBERS.fullmatch(row[place]) for row in sheet.rows) for place in places]

@@ -12,8 +12,9 @@ from typing import NamedTuple
 from oat.evaluation.evaluate import VIDEOS_FOLDER
 from oat.evaluation.protocol import protocol_name
 from oat.evaluation.records import EpisodeKey, EpisodeRecord, read_records
-from oat.evaluation.tables import POOLED, Summary, by_policy, summarize
+from oat.evaluation.summaries import Summary, by_policy, summarize
 from oat.report.loaded import Findings, method_of
+from oat.tables.success import POOLED
 
 _VIDEOS = 8
 _VIDEO_BYTES = 5_000_000

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from oat.data.provenance import read_demonstrator
-from oat.evaluation.tables import summary_sheet
+from oat.evaluation.tables import policy_table, summary_table
 from oat.io.checkpoints import CONFIG_FILE, find_checkpoint
 from oat.io.training_record import stored_record
 from oat.report.curves import STAGES, Curve
@@ -22,7 +22,7 @@ from oat.report.figures import (
 from oat.report.loaded import Findings, method_of
 from oat.report.reconstructions import Data, Reconstruction, group_by_chunks
 from oat.report.rollouts import ClosedLoop
-from oat.tables.table import Sheet
+from oat.tables.table import Table
 
 _SHOWN_PREFIXES = (1, 2, 4, 8)
 
@@ -33,9 +33,9 @@ class Section:
 
     title: str
     figures: Sequence[Figure] = ()
-    sheets: Sequence[Sheet] = ()
+    sheets: Sequence[Table] = ()
     remarks: Sequence[str] = ()
-    details: Sequence[Sheet] = ()
+    details: Sequence[Table] = ()
     """Tables to unfold."""
 
 
@@ -45,25 +45,12 @@ def success_sections(loops: Sequence[ClosedLoop], colours: Mapping[str, str]) ->
         Section(
             f"{loop.protocol}, {loop.split} conditions",
             success_figures(f"success-{number}", loop, colours),
-            [_success_sheet(loop)],
+            [policy_table("Success, %", loop.summaries)],
             loop.remarks(),
-            [replace(summary_sheet(loop.summaries), title="Every policy on every task")],
+            [replace(summary_table(loop.summaries), title="Every policy on every task")],
         )
         for number, loop in enumerate(loops)
     ]
-
-
-def _success_sheet(loop: ClosedLoop) -> Sheet:
-    """A row for each policy, its success on each task side by side."""
-    rates = {(row.policy, row.task): f"{100 * row.success.estimate:.1f}" for row in loop.summaries}
-    rows = []
-    for row in loop.overall:
-        tasks = (rates.get((row.policy, task), "—") for task in loop.tasks)
-        overall = (f"{100 * row.success.estimate:.1f}", f"{100 * row.success.low:.0f} … {100 * row.success.high:.0f}")
-        costs = (f"{row.tokens_per_chunk:.3g}", f"{row.inference_ms:.1f}")
-        rows.append((row.policy, *tasks, *overall, f"{row.episodes:,}", *costs))
-    columns = ("policy", *loop.tasks, "overall", "95 %", "episodes", "tokens", "ms")
-    return Sheet("Success, %", columns, tuple(rows), ("overall: every task counts alike", "tokens, ms: per chunk"))
 
 
 def distortion_sections(tokenizers: Sequence[Reconstruction], colours: Mapping[str, str]) -> list[Section]:
@@ -78,7 +65,7 @@ def distortion_sections(tokenizers: Sequence[Reconstruction], colours: Mapping[s
     return sections
 
 
-def _distortion_sheet(title: str, group: Sequence[Reconstruction]) -> Sheet:
+def _distortion_sheet(title: str, group: Sequence[Reconstruction]) -> Table:
     shown = [k for k in _SHOWN_PREFIXES if any(each.ordered and k in each.evaluation.prefixes for each in group)]
     rows = []
     for each in group:
@@ -89,7 +76,7 @@ def _distortion_sheet(title: str, group: Sequence[Reconstruction]) -> Sheet:
         never_worse = f"{found.monotone:.0%}" if each.ordered else "—"
         speeds = (f"{found.encode_rate:,.0f}", f"{found.decode_rate:,.0f}")
         rows.append((each.name, *sizes, *prefixes, f"{found.mse[-1]:.2g}", never_worse, *speeds))
-    return Sheet(
+    return Table(
         f"Mean squared error for {title}",
         (
             *("tokenizer", "chunks", "tokens", "bits", *(f"K={k}" for k in shown)),
@@ -168,7 +155,7 @@ def origins(found: Findings, datasets: Sequence[Data]) -> Section:
     return Section("", sheets=sheets)
 
 
-def _dataset_sheet(datasets: Sequence[Data]) -> Sheet:
+def _dataset_sheet(datasets: Sequence[Data]) -> Table:
     rows = []
     for data in datasets:
         episodes, demonstrator = data.episodes, read_demonstrator(data.path)
@@ -176,14 +163,14 @@ def _dataset_sheet(datasets: Sequence[Data]) -> Sheet:
         rate = f"{episodes.fps:g}" if episodes.fps else "—"
         rows.append((data.name, *size, rate, demonstrator, ", ".join(episodes.tasks)))
     columns = ("data set", "episodes", "steps", "action dim.", "steps/s", "demonstrator", "tasks")
-    return Sheet("Demonstrations", columns, tuple(rows))
+    return Table("Demonstrations", columns, tuple(rows))
 
 
-def _checkpoint_sheet(found: Findings) -> Sheet:
+def _checkpoint_sheet(found: Findings) -> Table:
     rows = []
     for path, name in found.names([*found.tokenizers, *found.policies]).items():
         config = json.loads((find_checkpoint(path) / CONFIG_FILE).read_text("utf-8"))
         record = stored_record(config)
         known = (record.seed, record.step, record.command)
         rows.append((name, str(config["kind"]), *("—" if value is None else str(value) for value in known)))
-    return Sheet("Checkpoints", ("name", "kind", "seed", "steps", "made by"), tuple(rows))
+    return Table("Checkpoints", ("name", "kind", "seed", "steps", "made by"), tuple(rows))

@@ -13,7 +13,8 @@ from oat.report.curves import Curve, training_curves
 from oat.report.loaded import Findings, method_of
 from oat.report.reconstructions import Data, Reconstruction, best_ordered, reconstruct
 from oat.report.rollouts import ClosedLoop, Video, choose_videos, closed_loops
-from oat.tables.table import PICTURE, Sheet, load_sheets
+from oat.tables.files import load_tables
+from oat.tables.table import PICTURE, Table
 
 _PICTURE_BYTES = 3_000_000
 
@@ -22,7 +23,7 @@ _PICTURE_BYTES = 3_000_000
 class Tables:
     """The tables of one file, and the picture that was drawn with them."""
 
-    sheets: tuple[Sheet, ...]
+    sheets: tuple[Table, ...]
     picture: str
     """A data: address; empty without a picture."""
 
@@ -78,7 +79,7 @@ def gather(found: Findings, data: Path | None = None) -> Material:
 
 def _read_tables(path: Path, found: Findings) -> Tables:
     """The page shows the picture that notes name, so they need not name it there."""
-    sheets = load_sheets(path)
+    sheets = load_tables(path)
     named = [note.removeprefix(PICTURE) for sheet in sheets for note in sheet.notes if note.startswith(PICTURE)]
     shown = [replace(sheet, notes=tuple(n for n in sheet.notes if not n.startswith(PICTURE))) for sheet in sheets]
     file = path.parent.parent / "figures" / Path(named[0] if named else "").name

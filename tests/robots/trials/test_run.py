@@ -9,6 +9,7 @@ import pytest
 
 from oat.data.episodes import STATE
 from oat.errors import InvalidOption, OatError, PolicyServerError
+from oat.experiments.paper.trials import PUBLISHED_TRIALS
 from oat.robots.trials.config import Contender, Driving, TrialsConfig
 from oat.robots.trials.plan import Trial
 from oat.robots.trials.run import judge_policies, make_robot, make_trials, plan_trials
@@ -155,7 +156,7 @@ def test_the_seed_is_drawn_once(tmp_path: Path) -> None:
 
 def test_a_table_is_shown_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fill(new_log(tmp_path), {"DP": "------", "OAT_1": "------", "OAT_8": "++++++"})
-    judge_policies(TrialsConfig(tmp_path / "trials.jsonl", table=True))
+    judge_policies(TrialsConfig(tmp_path / "trials.jsonl", table=True), PUBLISHED_TRIALS)
     assert "OAT_8 acts better than DP: held" in capsys.readouterr().out
     assert "| OAT_8 | 3 / 3 |" in (tmp_path / "trials.md").read_text()
     assert r"\toprule" in (tmp_path / "trials.tex").read_text()

@@ -76,7 +76,7 @@ Answer = Segment | Crash | OatError
 """An OatError is a mistake that another attempt would meet again."""
 
 
-class Host:
+class EnvironmentWorker:
     """An environment and its episode."""
 
     def __init__(self, protocol: Protocol, make: MakeEnvironment) -> None:
@@ -158,9 +158,9 @@ class Station:
 
     def __init__(self, protocol: Protocol, make: MakeEnvironment) -> None:
         self._protocol, self._make = protocol, make
-        self._hosts: dict[int, Host] = {}
+        self._hosts: dict[int, EnvironmentWorker] = {}
 
     def answer(self, seat: int, message: Message) -> Answer:
         if seat not in self._hosts:
-            self._hosts[seat] = Host(self._protocol, self._make)
+            self._hosts[seat] = EnvironmentWorker(self._protocol, self._make)
         return self._hosts[seat].answer(message)

@@ -20,22 +20,26 @@ from oat.robots.trials.log import Revealed, TrialLog
 from oat.robots.trials.operator import Operator
 from oat.robots.trials.plan import TrialPlan
 from oat.robots.trials.session import Judge, run_trials
-from oat.robots.trials.table import trial_sheets
+from oat.robots.trials.table import PublishedTrials, trial_tables
 from oat.serving.client import PolicyClient
 from oat.serving.config import ServeConfig, read_key
-from oat.tables.table import write_sheets
+from oat.tables.files import write_tables
+from oat.tables.terminal import to_terminal
 
 
-def judge_policies(config: TrialsConfig) -> None:
-    """Make the trials that are missing, and show the table when all are made or it was asked for."""
+def judge_policies(config: TrialsConfig, published: PublishedTrials | None = None) -> None:
+    """Make the trials that are missing, and show the table when all are made or it was asked for.
+
+    What was published of the same methods stands beside them.
+    """
     if config.table or config.reveal:
-        _show(TrialLog.read(config.log), config.reveal)
+        _show(TrialLog.read(config.log), config.reveal, published)
         return
     log = make_trials(config)
     if log.remaining:
         _say(f"{len(log.judged)} of {len(log.plan.order())} trials are in {log.path}; the same command continues")
     else:
-        _show(log, reveal=False)
+        _show(log, False, published)
 
 
 def make_trials(config: TrialsConfig) -> TrialLog:
@@ -131,7 +135,7 @@ def _robot_stops_on_hangup() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _show(log: TrialLog, reveal: bool) -> None:
+def _show(log: TrialLog, reveal: bool, published: PublishedTrials | None) -> None:
     """Print the table and write it beside the log; before the end only on request, which the log records."""
     missing = len(log.remaining)
     total = len(log.plan.order())
@@ -142,10 +146,10 @@ def _show(log: TrialLog, reveal: bool) -> None:
                 "--reveal shows the methods now, and the log will say so"
             )
         log.append(Revealed(datetime.now(UTC).isoformat(timespec="seconds")))
-    tables = trial_sheets(log)
-    write_sheets(log.path, tables)
+    tables = trial_tables(log, published)
+    write_tables(log.path, tables)
     for table in tables:
-        Console().print(table.terminal())
+        Console().print(to_terminal(table))
 
 
 def _say(text: str) -> None:
