@@ -100,7 +100,7 @@ def test_the_fixed_states_are_divided() -> None:
 
 
 def test_nobody_demonstrates_but_people() -> None:
-    assert Libero().expert_kind == "human"
+    assert Libero().demonstrator == "human"
     with pytest.raises(SimulatorError, match=r"demonstrated by people.*libero_10 to --data"):
         Libero().expert(BOOK, ExpertConfig())
 

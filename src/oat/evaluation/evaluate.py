@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,12 @@ from oat.evaluation.workers import ray as ray_actors
 from oat.evaluation.workers.pool import EnvironmentPool, Transport
 from oat.evaluation.workers.processes import LocalProcesses
 from oat.evaluation.workers.ray import RayActors
+from oat.evaluation.workers.worker import make_environment
 from oat.io.atomic import exclusive, explain_write_errors, staged_file
 from oat.io.progress import Progress, progress_bar
 from oat.policies import Policy, load_policy
 from oat.protocol import Protocol
-from oat.sims import load_simulator
+from oat.sims import find_simulator, load_simulator
 from oat.tables.terminal import to_terminal
 
 VIDEOS_FOLDER = "videos"
@@ -78,11 +80,12 @@ def _run(config: EvalConfig, policy: Policy, plan: Plan, ledger: "Ledger") -> No
 def _open_crew(config: EvalConfig, protocol: Protocol) -> Iterator[EnvironmentPool[Any]]:
     with ExitStack() as stack:
         transport: Transport[Any]
+        make = partial(make_environment, simulator=find_simulator(config.sim))
         if config.backend == "ray":
             ray = stack.enter_context(ray_actors.connect(config.address))
-            processes, transport = ray_actors.count_processes(ray, config.workers), RayActors(ray, protocol)
+            processes, transport = ray_actors.count_processes(ray, config.workers), RayActors(ray, protocol, make)
         else:
-            processes, transport = config.workers or os.cpu_count() or 1, LocalProcesses(protocol)
+            processes, transport = config.workers or os.cpu_count() or 1, LocalProcesses(protocol, make)
         crew: EnvironmentPool[Any] = EnvironmentPool(
             transport, processes, seats=max(2, math.ceil(2 * config.batch / processes))
         )

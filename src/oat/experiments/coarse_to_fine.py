@@ -21,8 +21,7 @@ from oat.experiments.study.held_out import find_tokenizer, held_out_chunks, held
 from oat.experiments.study.methods import OAT
 from oat.experiments.study.study import EvaluationRun, Study
 from oat.experiments.success import circumstances, training_steps
-from oat.sims import load_simulator
-from oat.sims.config import SimulatorName
+from oat.sims import find_simulator
 from oat.sims.rendering import graphics_library
 from oat.tables.interval import NOT_AVAILABLE
 from oat.tables.table import Table
@@ -35,8 +34,6 @@ _COLUMNS = ("K", "MSE", "MSE, most motion", "hand off at the end, cm", "median",
 _MOST_SHOWN = 4
 _MOMENTS = 5
 _SHADES = {1: "#e7a9d0", 2: "#df65b0", 4: "#ce1256", 8: "#67001f", _TRUTH: "black"}
-_ACTED: tuple[SimulatorName, ...] = ("metaworld", "robomimic")
-"""Simulators with scripted demonstrations, whose states begin with the hand's position."""
 
 
 def evaluations(study: Study) -> list[EvaluationRun]:
@@ -118,9 +115,10 @@ def _most_motion(states: np.ndarray, horizon: int) -> int:
 
 def _execute(study: Study, episodes: Episodes, refined: Sequence[Refined]) -> tuple[list[Refined], list[str]]:
     """Every chunk in the simulator, where it can be brought back to the demonstration; and what is to be said of it."""
-    if study.sim not in _ACTED:
+    kind = find_simulator(study.sim)
+    if kind.demonstrator != "scripted" or kind.hand_position is None:
         return list(refined), [f"not executed: {study.sim} cannot be brought back to where its demonstrations began"]
-    stage, failures, done = Stage(load_simulator(study.sim), study.data), Counter[str](), list[Refined]()
+    stage, failures, done = Stage(kind(), study.data), Counter[str](), list[Refined]()
     filmed = [] if graphics_library() is None else [each.episode for each in _shown(refined)]
     for each in refined:
         try:

@@ -13,6 +13,7 @@ from oat.experiments.pictures import color_of, new_figure, save_figure
 from oat.experiments.study.methods import OAT
 from oat.experiments.study.study import Study
 from oat.experiments.timings import Timings, read_timings
+from oat.sims import find_simulator
 from oat.sims.config import SimulatorName
 from oat.tables.interval import NOT_AVAILABLE, Interval, format_range
 from oat.tables.table import Table
@@ -35,7 +36,7 @@ def tables(study: Study) -> list[Table]:
 
 
 def _table(sim: SimulatorName, timings: Timings, picture: str) -> Table:
-    title = f"{NAME}: {sim}'s shape, H_a = {OAT.action_horizon}, D_a = {paper.ACTION_DIMS[sim]}"
+    title = f"{NAME}: {sim}'s shape, H_a = {OAT.action_horizon}, D_a = {_action_dim(sim)}"
     rows, published, cells = timings.shapes[sim].timings, paper.LATENCY[sim], []
     best, its_best = rows["OAT_8"], published["OAT_8"][1]
     for label, row in rows.items():
@@ -65,6 +66,11 @@ def median_interval(values: Sequence[float]) -> Interval:
     below = accumulate(math.comb(count, k) / 2**count for k in range(count))  # that at most k lie below the median
     low = max(sum(2 * probability <= 0.05 for probability in below) - 1, 0)
     return Interval(float(np.median(ordered)), float(ordered[low]), float(ordered[count - 1 - low]))
+
+
+def _action_dim(sim: SimulatorName) -> int:
+    """Return the number of dimensions D_a of an action in a benchmark."""
+    return len(find_simulator(sim).action_names)
 
 
 def _notes(sim: SimulatorName, timings: Timings) -> Iterator[str]:
@@ -111,7 +117,7 @@ def _draw(study: Study, timings: Timings) -> str:
             axes.barh(place, ours, color=color_of(label))
             axes.plot(theirs, place, marker="|", color="black", markersize=14)
             axes.text(1.15 * max(ours, theirs), place, f"{ours:.3g}", va="center", fontsize=7)
-        axes.set(title=f"{sim}, D_a = {paper.ACTION_DIMS[sim]}", xscale="log", xlabel="ms per chunk")
+        axes.set(title=f"{sim}, D_a = {_action_dim(sim)}", xscale="log", xlabel="ms per chunk")
         axes.set_yticks(range(len(rows)), list(rows))
         axes.margins(x=0.3)
     panels[0].invert_yaxis()

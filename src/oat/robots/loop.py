@@ -55,7 +55,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class LoopConfig:
-    """Configure how a robot is driven."""
+    """Configure the rate, the chunks and the limits of the robot loop."""
 
     fps: float = 20.0
     """Actions per second."""
@@ -82,7 +82,7 @@ class LoopConfig:
 
 @dataclass
 class LoopReport:
-    """Count what happened in an episode."""
+    """Count the steps, chunks and tokens of an episode, and what went wrong."""
 
     steps: int = 0
     """Actions executed."""
@@ -135,7 +135,7 @@ class _Request:
 
 
 class _Drive:
-    """Drive a robot through one episode."""
+    """Drive a robot through one episode, and remember what it saw and did."""
 
     def __init__(self, robot: Robot, source: ChunkSource, task: str, config: LoopConfig) -> None:
         self.robot = robot

@@ -13,16 +13,20 @@ import numpy as np
 
 from oat.errors import InvalidOption, OatError, SimulatorError
 from oat.evaluation.videos import Film
-from oat.interfaces import Environment, Filmable
+from oat.interfaces import Environment, Filmable, Simulator
 from oat.protocol import Protocol
+from oat.sims import find_simulator
 
 MakeEnvironment = Callable[[Protocol, str], Environment]
 
 
-def make_environment(protocol: Protocol, task: str) -> Environment:
-    from oat.sims import load_simulator
+def make_environment(protocol: Protocol, task: str, simulator: type[Simulator] | None = None) -> Environment:
+    """Build the environment of a task.
 
-    return load_simulator(protocol.simulator).make(task, protocol.cameras, protocol.image_size)
+    A worker does not know the simulators that its parent process has registered: the parent hands over the class.
+    """
+    chosen = simulator or find_simulator(protocol.simulator)
+    return chosen().make(task, protocol.cameras, protocol.image_size)
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ def make_robot(name: str) -> Robot:
         raise InvalidOption(f"the robot's module {module_name!r} cannot be imported: {error}") from error
     factory: Callable[[], object] | None = getattr(module, function, None)
     if not callable(factory):
-        functions = [each for each in vars(module) if callable(getattr(module, each)) and not each.startswith("_")]
+        functions = [each for each in dir(module) if callable(getattr(module, each)) and not each.startswith("_")]
         raise unknown_name(f"function of {module_name}", function, functions)
     robot = factory()
     if not isinstance(robot, Robot):
