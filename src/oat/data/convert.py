@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from oat.data.episodes import CameraStorage, Episodes, WhenExists, open_dataset
-from oat.data.lerobot_writer import LeRobotWriter, copy_episode
+from oat.data.lerobot import LeRobotWriter, copy_episode
 from oat.errors import InvalidOption
 from oat.io.progress import progress_bar
 

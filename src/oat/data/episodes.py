@@ -259,7 +259,7 @@ def open_dataset(
     from oat.data.formats import detect_format  # here, because the readers build Episodes
 
     path = Path(path).expanduser()
-    episodes = detect_format(path)(path)
+    episodes = detect_format(path).read(path)
     if subset is not None:
         episodes = episodes.select(subset)
     if ranges is not None:

@@ -86,6 +86,12 @@ class ImageFrames:
         return out
 
 
+def is_hdf5(path: Path) -> bool:
+    """Return whether a path is an HDF5 file or a directory that holds some, judged by the suffix."""
+    files = path.iterdir() if path.is_dir() else [path]
+    return any(file.suffix.lower() in HDF5_SUFFIXES for file in files)
+
+
 def read_hdf5(path: Path) -> Episodes:
     """Read one file, or every .hdf5 file of a directory as one set."""
     files = list_files(path)

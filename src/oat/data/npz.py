@@ -17,6 +17,11 @@ from oat.errors import CorruptDataset, InvalidEpisode, MissingKey
 _NOT_OBSERVATIONS = {"actions", "episode_ends", "tasks", "fps"}
 
 
+def is_npz(path: Path) -> bool:
+    """Return whether a path is a numpy archive, judged by the suffix."""
+    return path.suffix == ".npz"
+
+
 def read_npz(path: Path) -> Episodes:
     """Read an archive written by `np.savez` or `np.savez_compressed`."""
     try:
