@@ -14,7 +14,7 @@ import oat
 from oat.cli import main
 from oat.data.episodes import STATE, Episodes, open_dataset
 from oat.data.formats import FORMATS, DataFormat
-from oat.data.transforms import TRANSFORMS, ActionTransform, Chain, Delta, from_config, parse, to_config
+from oat.data.transforms import TRANSFORMS, ActionTransform, Chain, Delta, parse
 from oat.errors import TransformError, UnknownFormat
 
 
@@ -107,9 +107,9 @@ def test_a_new_format_is_listed_among_the_readable_ones(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("_scaled")
 @pytest.mark.parametrize("transform", [Scaled((1,)), Chain((Scaled(), Delta(dims=(1,))))], ids=str)
 def test_a_new_transform_has_a_text_form_and_a_configuration(transform: ActionTransform) -> None:
-    described = json.dumps(to_config(transform))
+    described = json.dumps(transform.to_json())
     assert parse(described) == transform
-    assert from_config(json.loads(described)) == transform
+    assert ActionTransform.from_json(json.loads(described)) == transform
     assert parse("scaled") == Scaled()
     with pytest.raises(TransformError, match="scaled"):
         parse('{"kind": "scaled", "dim": 3}')

@@ -65,7 +65,7 @@ def sheets(study: Study) -> list[Sheet]:
     tokenizer, title = find_tokenizer(study, OAT), f"{NAME}: reconstructions from K tokens"
     if tokenizer is None:
         return [Sheet(title, _COLUMNS, (), (*circumstances(study), "not run: OAT's tokenizer"))]
-    episodes = held_out_episodes(study, tokenizer.fitted_to)
+    episodes = held_out_episodes(study, tokenizer.training_record)
     refined, remarks = _execute(study, episodes, [_refine(tokenizer, episodes, n) for n in range(len(episodes))])
     chunks = held_out_chunks(study, tokenizer)
     overall = distortions(tokenizer, chunks).mean(0).tolist()

@@ -4,7 +4,7 @@ The paper claims that reconstruction error alone does not, and that chunks which
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,7 @@ from oat.experiments.study.methods import (
 )
 from oat.experiments.study.study import Evaluation, Study
 from oat.experiments.success import NONE, Row, absences, circumstances, not_run, read_rows
+from oat.io.training_record import Measures
 from oat.policies import AutoregressivePolicy
 from oat.tables.table import Sheet
 
@@ -87,7 +88,7 @@ def _points(study: Study, method: Method) -> Iterator[Point]:
             _mean(_error(each, prefix) for each in fitted),
             _mean(_nll(each, prefix) for each in trained) / math.log(2),
             _mean(_error(each, prefix) for each in trained),
-            _mean(each.get("undecodable", math.nan) for each in trained),
+            _mean(math.nan if each.undecodable is None else each.undecodable for each in trained),
         )
 
 
@@ -96,27 +97,22 @@ def _mean(values: Iterable[float]) -> float:
     return float(np.mean(known)) if known else math.nan
 
 
-def _tokens(measures: Mapping[str, float], prefix: int | None) -> float:
-    """Per chunk."""
-    return prefix or measures.get("tokens") or max(_errors(measures), default=math.nan)
+def _tokens(measures: Measures, prefix: int | None) -> float:
+    """Return the tokens per chunk."""
+    return prefix or measures.tokens or max(measures.mse_of_prefix, default=math.nan)
 
 
-def _error(measures: Mapping[str, float], prefix: int | None) -> float:
-    """Of the tokenizer's reconstruction, or of the policy's prediction, in model space."""
-    errors = _errors(measures)
-    return measures.get("mse", errors.get(prefix or max(errors, default=0), math.nan))
+def _error(measures: Measures, prefix: int | None) -> float:
+    """Return the error of the tokenizer's reconstruction, or of the policy's prediction, in model space."""
+    error = measures.error(prefix)
+    return math.nan if error is None else error
 
 
-def _errors(measures: Mapping[str, float]) -> dict[int, float]:
-    """For each number of tokens."""
-    return {int(name.removeprefix("mse_")): error for name, error in measures.items() if name.startswith("mse_")}
-
-
-def _nll(measures: Mapping[str, float], prefix: int | None) -> float:
-    """Of a chunk's tokens, or of the first of them."""
-    if prefix is None or not measures:
-        return measures.get("nll_chunk", math.nan)
-    return sum(measures[f"nll_{n}"] for n in range(1, prefix + 1))
+def _nll(measures: Measures, prefix: int | None) -> float:
+    """Return the negative log-likelihood of a chunk's tokens, or of the first of them."""
+    if prefix is not None and measures.nll_of_token:
+        return sum(measures.nll_of_token[place] for place in range(1, prefix + 1))
+    return math.nan if measures.nll_of_chunk is None else measures.nll_of_chunk
 
 
 _PREDICTORS: dict[str, Callable[[Point], float]] = {

@@ -1,6 +1,6 @@
 """Tokenizers held against held-out chunks, and a few of those chunks prefix by prefix."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from jaxtyping import Int64
 from oat.data.chunks import Windows
 from oat.data.episodes import Episodes
 from oat.errors import InvalidOption
+from oat.io.training_record import TrainingRecord
 from oat.report.loaded import method_of
 from oat.tokenizers.evaluation import (
     Evaluation,
@@ -95,12 +96,11 @@ def reconstruct(name: str, path: Path, candidates: list[Data]) -> Reconstruction
     """Measure the tokenizer at a path on the data that it was fitted to, or on what comes closest."""
     tokenizer = load_tokenizer(path)
     data = _choose_data(name, tokenizer, candidates)
-    fitted_to = tokenizer.fitted_to
-    validation, seed = float(fitted_to.get("validation", 0.1)), int(fitted_to.get("seed", 0))
-    _, held_out = split_windows(data.episodes, tokenizer.space, validation, seed)
+    record = tokenizer.training_record
+    _, held_out = split_windows(data.episodes, tokenizer.space, *record.split())
     numbers = draw_windows(held_out, _CHUNKS)
     chunks = chunks_at(held_out, numbers, tokenizer)
-    known = _closeness(fitted_to, data) != (False, False)
+    known = _closeness(record, data) != (False, False)
     return Reconstruction(
         name=name,
         method=method_of(name),
@@ -114,7 +114,7 @@ def reconstruct(name: str, path: Path, candidates: list[Data]) -> Reconstruction
         examples=_examples(tokenizer, held_out, numbers[list(dict.fromkeys(typical_chunks(chunks, _EXAMPLES)))]),
         remark=""
         if known
-        else f"{name} was fitted to {fitted_to.get('data', 'unknown data')}, which may hold the same episodes as "
+        else f"{name} was fitted to {record.data or 'unknown data'}, which may hold the same episodes as "
         f"{data.name}: its chunks may not be new to it.",
     )
 
@@ -132,13 +132,13 @@ def _choose_data(name: str, tokenizer: ActionTokenizer, candidates: list[Data]) 
             f"there is no data set with {tokenizer.action_dim}-D actions to hold the tokenizer {name} against; "
             "name one with --data"
         )
-    return max(fitting, key=lambda data: _closeness(tokenizer.fitted_to, data))
+    return max(fitting, key=lambda data: _closeness(tokenizer.training_record, data))
 
 
-def _closeness(fitted_to: Mapping[str, object], data: Data) -> tuple[bool, bool]:
+def _closeness(record: TrainingRecord, data: Data) -> tuple[bool, bool]:
     """Whether it is at the place that the tokenizer was fitted from, and whether it has as many frames."""
-    there = Path(str(fitted_to.get("data", ""))).resolve() == data.path.resolve()
-    return there, fitted_to.get("frames") == data.episodes.num_frames
+    there = Path(record.data or "").resolve() == data.path.resolve()
+    return there, record.frames == data.episodes.num_frames
 
 
 def _examples(

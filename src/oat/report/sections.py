@@ -9,6 +9,7 @@ from typing import Any
 from oat.data.provenance import read_demonstrator
 from oat.evaluation.tables import summary_sheet
 from oat.io.checkpoints import CONFIG_FILE, find_checkpoint
+from oat.io.training_record import stored_record
 from oat.report.curves import STAGES, Curve
 from oat.report.figures import (
     Figure,
@@ -182,7 +183,7 @@ def _checkpoint_sheet(found: Findings) -> Sheet:
     rows = []
     for path, name in found.names([*found.tokenizers, *found.policies]).items():
         config = json.loads((find_checkpoint(path) / CONFIG_FILE).read_text("utf-8"))
-        origin = config.get("fitted_to") or config.get("trained_on") or {}
-        known = (str(origin.get(key, "—")) for key in ("seed", "step", "command"))
-        rows.append((name, str(config["kind"]), *known))
+        record = stored_record(config)
+        known = (record.seed, record.step, record.command)
+        rows.append((name, str(config["kind"]), *("—" if value is None else str(value) for value in known)))
     return Sheet("Checkpoints", ("name", "kind", "seed", "steps", "made by"), tuple(rows))

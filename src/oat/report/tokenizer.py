@@ -35,8 +35,7 @@ def inspect_tokenizer(
         raise InvalidOption(
             f"{data} has {episodes.action_dim}-D actions, the tokenizer is for {tokenizer.action_dim}-D"
         )
-    validation = float(tokenizer.fitted_to.get("validation", 0.1)), int(tokenizer.fitted_to.get("seed", 0))
-    windows, held_out = split_windows(episodes, tokenizer.space, *validation)
+    windows, held_out = split_windows(episodes, tokenizer.space, *tokenizer.training_record.split())
     chunks, everything = draw_chunks(held_out, tokenizer, _CHUNKS), draw_chunks(held_out, tokenizer)
     limits = _error_limits(tokenizer) if tokenizer.prefix_decodable else ()
     evaluations = [evaluate(tokenizer, chunks, limits, everything=everything, name=path.resolve().name)]
