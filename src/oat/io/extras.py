@@ -7,7 +7,7 @@ from oat.errors import MissingExtra
 
 
 def import_extra(module: str, extra: str) -> ModuleType:
-    """Import `module`, or say which of our extras brings it."""
+    """Import `module`; raise `MissingExtra`, which names the extra to install, if it is not there."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
