@@ -10,7 +10,7 @@ DISTRIBUTION = "ordered-action-tokenization"
 
 
 def import_extra(module: str, extra: str) -> ModuleType:
-    """Import `module`, or say which of our extras brings it."""
+    """Import `module`; raise `MissingExtra`, which names the extra to install, if it is not there."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

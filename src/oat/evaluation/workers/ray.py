@@ -10,10 +10,10 @@ from importlib import import_module
 from typing import Any
 
 from oat.errors import InvalidOption, SimulatorError
-from oat.evaluation.protocol import Protocol
 from oat.evaluation.workers.pool import ProcessDied
 from oat.evaluation.workers.worker import Answer, MakeEnvironment, Message, Station, make_environment
 from oat.io.extras import import_extra
+from oat.protocol import Protocol
 
 _PATIENCE = 5.0  # seconds for a cluster to open its door
 
