@@ -29,7 +29,7 @@ _LARGEST = 300_000  # bytes
 def shrink(notebook: nbformat.NotebookNode, values: dict[str, int]) -> None:
     """Replace numbers in the cell that is tagged "parameters", which must have all of them."""
     (cell,) = (cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", ()))
-    names = {target.id for node in ast.parse(cell.source).body for target in node.targets}  # type: ignore[attr-defined]
+    names = {target.id for node in ast.parse(cell.source).body for target in node.targets}
     assert set(values) <= names
     cell.source += "".join(f"\n{name} = {value}" for name, value in values.items())
 
