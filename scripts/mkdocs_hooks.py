@@ -110,6 +110,8 @@ def notebook_page(path: Path) -> tuple[str, dict[str, bytes]]:
                 parts.append(f"![What this cell drew]({name})")
             else:
                 text = output.get("text") or data.get("text/plain", "")
+                if not text.strip():
+                    continue
                 parts.append(f'```text title="prints"\n{text.rstrip()}\n```')
     parts.append(f"Run it yourself: `docs/notebooks/{path.name}` in the repository.")
     return "\n\n".join(parts), pictures
