@@ -42,7 +42,7 @@ from oat.evaluation.workers.worker import Answer, Message, Reset, Segment
 from oat.policies import AutoregressivePolicy, TokenDecoding
 from oat.policies.context import describe_context
 from oat.sims.metaworld import ACTION_DIM, STATE_DIM, MetaWorldEnv
-from oat.tokenizers.tokenizer import ActionSpace
+from oat.tokenizers.space import ActionSpace
 from oat.training.policies import PRESETS
 from oat.training.tokenizers import make_tokenizer
 

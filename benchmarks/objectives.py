@@ -30,7 +30,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from oat.tokenizers.tokenizer import ActionSpace
+from oat.tokenizers.space import ActionSpace
 from oat.training.config import FitConfig, RecipeOptions, TokenizerOptions
 from oat.training.optimizers import make_optimizers
 from oat.training.tokenizers import PRESETS, fit_tokenizer, make_tokenizer

@@ -27,7 +27,7 @@ from oat.export.latency import time_calls
 from oat.interfaces import Observation
 from oat.policies import AutoregressivePolicy, TokenDecoding
 from oat.policies.context import describe_context
-from oat.tokenizers.tokenizer import ActionSpace
+from oat.tokenizers.space import ActionSpace
 from oat.training.policies import AutoregressiveTraining
 from oat.training.token_cache import TokenCache
 from oat.training.tokenizers import make_tokenizer

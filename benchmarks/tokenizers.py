@@ -31,10 +31,11 @@ from oat.data.episodes import open_dataset
 from oat.data.normalize import Normalizer
 from oat.data.statistics import RunningStatistics
 from oat.tokenizers import ActionTokenizer, FASTTokenizer
-from oat.tokenizers.evaluation import codebook_use, draw_chunks
-from oat.tokenizers.tokenizer import ActionSpace
+from oat.tokenizers.loading import load_tokenizer
+from oat.tokenizers.measures import codebook_use, draw_chunks
+from oat.tokenizers.space import ActionSpace
 from oat.training.config import FitConfig, RecipeOptions, TokenizerOptions
-from oat.training.tokenizers import fit_tokenizer, load_tokenizer, make_tokenizer, split_windows
+from oat.training.tokenizers import fit_tokenizer, make_tokenizer, split_windows
 
 HORIZON, DIM = 32, 7
 REFERENCE_ENCODE_RATE = 700  # chunks/s of the authors' encoder on two threads of a machine of this kind

@@ -19,7 +19,7 @@ from oat.evaluation.rollout import Episode, Rollout
 from oat.evaluation.workers.pool import Crew, Lost, Worker
 from oat.evaluation.workers.processes import LocalProcesses, PipeLink
 from oat.evaluation.workers.worker import Act, Crash, Host, Reset, Segment
-from oat.nn.transformer import Width
+from oat.nn.width import Width
 from oat.policies import AutoregressivePolicy, Chunk, Decoding, TokenDecoding
 from oat.policies.context import describe_context
 from oat.policies.policy import PolicyConfig

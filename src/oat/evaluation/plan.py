@@ -16,7 +16,7 @@ from oat.interfaces import Simulator
 from oat.io.checkpoints import find_checkpoint, fingerprint
 from oat.policies import AutoregressivePolicy, Decoding, Denoising, Policy, TokenDecoding
 from oat.tokenizers.autoencoder import AutoencoderTokenizer
-from oat.tokenizers.oat import OATConfig
+from oat.tokenizers.config import OATConfig
 from oat.training.config import FitConfig
 
 

@@ -12,13 +12,13 @@ from oat.experiments.paper import numbers as paper
 from oat.experiments.study.methods import COMPARED, DP, OAT, Method
 from oat.experiments.study.study import Evaluation, Study
 from oat.experiments.success import circumstances, not_run, training_steps
+from oat.io.commands import command_line
 from oat.robots.trials.config import Driving, TrialsConfig
 from oat.robots.trials.log import TrialSheet
 from oat.robots.trials.run import make_trials
 from oat.robots.trials.table import paper_column, published, trial_sheets
 from oat.sims.config import SimulatorName
 from oat.tables.table import Sheet
-from oat.training.origin import command_line
 
 TRIALS_FOLDER = "trials"
 

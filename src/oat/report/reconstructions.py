@@ -12,8 +12,10 @@ from oat.data.chunks import Windows
 from oat.data.episodes import Episodes
 from oat.errors import InvalidOption
 from oat.report.loaded import method_of
-from oat.tokenizers.evaluation import (
-    Evaluation,
+from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.loading import load_tokenizer
+from oat.tokenizers.measures import (
+    TokenizerMeasures,
     chunks_at,
     decode_prefixes,
     draw_chunks,
@@ -22,8 +24,8 @@ from oat.tokenizers.evaluation import (
     model_errors,
     typical_chunks,
 )
-from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer
-from oat.training.tokenizers import load_tokenizer, split_windows
+from oat.tokenizers.space import ActionSpace
+from oat.training.tokenizers import split_windows
 
 _CHUNKS = 2048
 _EXAMPLES = 6
@@ -57,7 +59,7 @@ class Reconstruction:
     ordered: bool
     """Whether prefixes decode."""
     vocab_size: int
-    evaluation: Evaluation
+    evaluation: TokenizerMeasures
     examples: tuple[Example, ...]
     remark: str
     """What must be known to read its errors, if anything."""

@@ -16,8 +16,10 @@ from oat.io.atomic import staged_file
 from oat.io.extras import import_extra
 from oat.tables.terminal import make_table
 from oat.tokenizers import TOKENIZERS, ActionTokenizer
-from oat.tokenizers.evaluation import Chunks, Evaluation, draw_chunks, evaluate, typical_chunks
-from oat.training.tokenizers import fit_analytic, load_tokenizer, split_windows
+from oat.tokenizers.loading import load_tokenizer
+from oat.tokenizers.measures import ChunkBatch, TokenizerMeasures, draw_chunks, evaluate, typical_chunks
+from oat.training.fitting import MERGE_CHUNKS
+from oat.training.tokenizers import split_windows
 
 _CHUNKS = 2048
 _RIVALS = ("bin", "fast")
@@ -42,11 +44,17 @@ def inspect_tokenizer(
     evaluations = [evaluate(tokenizer, chunks, limits, everything=everything, name=path.resolve().name)]
     for other in beside:
         evaluations.append(evaluate(_alike(other, tokenizer), chunks, name=other.resolve().name))
+    taught = draw_chunks(windows, tokenizer, MERGE_CHUNKS)
     for kind in _RIVALS:
         if kind != tokenizer.kind:
-            rival = TOKENIZERS[kind](tokenizer.space)
-            rival.normalizer = tokenizer.normalizer
-            fit_analytic(rival, windows)
+            rival = TOKENIZERS[kind].fit(
+                taught.actions,
+                taught.valid,
+                taught.state,
+                transform=tokenizer.space.transform,
+                normalization=tokenizer.normalizer,
+                validation=0.0,
+            )
             evaluations.append(evaluate(rival, chunks))
     if as_json:
         Console(soft_wrap=True).print(json.dumps([asdict(e) for e in evaluations]), markup=False, highlight=False)
@@ -73,7 +81,7 @@ def _error_limits(tokenizer: ActionTokenizer) -> tuple[float, ...]:
     return tuple(share * half_range for share in _LIMITS)
 
 
-def _print(evaluations: list[Evaluation]) -> None:
+def _print(evaluations: list[TokenizerMeasures]) -> None:
     console, own = Console(), evaluations[0]
     console.print(f"{own.name} ({own.kind}): {own.chunks} held-out chunks", highlight=False)
     console.print(_prefix_table(evaluations))
@@ -83,7 +91,7 @@ def _print(evaluations: list[Evaluation]) -> None:
         console.print(_length_table(own))
 
 
-def _prefix_table(evaluations: list[Evaluation]) -> Table:
+def _prefix_table(evaluations: list[TokenizerMeasures]) -> Table:
     table = make_table(
         "rate and distortion", "tokenizer", "tokens", "bits", "MSE", "RMSE per dimension", "enc/s", "dec/s"
     )
@@ -100,14 +108,14 @@ def _prefix_table(evaluations: list[Evaluation]) -> Table:
     return table
 
 
-def _codebook_table(evaluation: Evaluation) -> Table:
+def _codebook_table(evaluation: TokenizerMeasures) -> Table:
     table = make_table("codebook", "token", "used", "perplexity")
     for number, (used, perplexity) in enumerate(zip(evaluation.used, evaluation.perplexity, strict=True), start=1):
         table.add_row(str(number), f"{used:.1%}", f"{perplexity:.0f}")
     return table
 
 
-def _length_table(evaluation: Evaluation) -> Table:
+def _length_table(evaluation: TokenizerMeasures) -> Table:
     table = make_table("chunks that need K tokens", "largest error", *(f"K={k}" for k in evaluation.prefixes))
     for limit, counts in evaluation.lengths_within.items():
         table.add_row(limit, *map(str, counts))
@@ -117,7 +125,7 @@ def _length_table(evaluation: Evaluation) -> Table:
     return table
 
 
-def _draw(tokenizer: ActionTokenizer, chunks: Chunks, evaluations: list[Evaluation], picture: Path) -> None:
+def _draw(tokenizer: ActionTokenizer, chunks: ChunkBatch, evaluations: list[TokenizerMeasures], picture: Path) -> None:
     """Rate–distortion of all, and a few chunks refined from prefix to prefix."""
     import_extra("matplotlib", "report").use("Agg")
     figure = import_extra("matplotlib.figure", "report").Figure(figsize=(12, 12), layout="constrained")
@@ -131,7 +139,7 @@ def _draw(tokenizer: ActionTokenizer, chunks: Chunks, evaluations: list[Evaluati
         figure.savefig(staging, dpi=120)
 
 
-def _draw_rate_distortion(axes: Any, evaluations: list[Evaluation]) -> None:
+def _draw_rate_distortion(axes: Any, evaluations: list[TokenizerMeasures]) -> None:
     for e in evaluations:
         tokens = e.prefixes if len(e.prefixes) > 1 else (e.tokens,)
         axes.plot([e.bits * k / e.tokens for k in tokens], e.mse, marker="o", label=e.name)
@@ -141,13 +149,13 @@ def _draw_rate_distortion(axes: Any, evaluations: list[Evaluation]) -> None:
     axes.legend()
 
 
-def _draw_codebook(axes: Any, evaluation: Evaluation) -> None:
+def _draw_codebook(axes: Any, evaluation: TokenizerMeasures) -> None:
     positions = range(1, len(evaluation.perplexity) + 1)
     axes.bar(positions, evaluation.perplexity)
     axes.set(title=f"{evaluation.name}: perplexity of each token", xlabel="token", ylabel="perplexity")
 
 
-def _draw_refinement(axes: list[Any], tokenizer: ActionTokenizer, chunks: Chunks, shown: int) -> None:
+def _draw_refinement(axes: list[Any], tokenizer: ActionTokenizer, chunks: ChunkBatch, shown: int) -> None:
     """A chunk reconstructed from 1, 2, 4 and 8 tokens (or from all, for others)."""
     one = slice(shown, shown + 1)
     state = None if chunks.state is None else chunks.state[one]

@@ -15,8 +15,9 @@ from oat.experiments.study.study import Study
 from oat.io.checkpoints import CONFIG_FILE, find_checkpoint
 from oat.policies import Policy, load_policy
 from oat.tokenizers import ActionTokenizer
-from oat.tokenizers.evaluation import Chunks, draw_chunks
-from oat.training.tokenizers import load_tokenizer, split_windows
+from oat.tokenizers.loading import load_tokenizer
+from oat.tokenizers.measures import ChunkBatch, draw_chunks
+from oat.training.tokenizers import split_windows
 
 _BLOCK = 64  # windows that a policy sees at a time
 
@@ -49,7 +50,7 @@ def held_out_episodes(study: Study, origin: Mapping[str, Any]) -> Episodes:
     return episodes.select(split_episodes(episodes, float(origin["validation"]), int(origin["seed"]))[1])
 
 
-def held_out_chunks(study: Study, tokenizer: ActionTokenizer) -> Chunks:
+def held_out_chunks(study: Study, tokenizer: ActionTokenizer) -> ChunkBatch:
     """As many as the scale looks at."""
     validation, seed = float(tokenizer.fitted_to["validation"]), int(tokenizer.fitted_to["seed"])
     _, held_out = split_windows(open_dataset(study.data), tokenizer.space, validation, seed)
