@@ -33,18 +33,19 @@ from rich.table import Table
 from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import STATE, Episodes
 from oat.data.normalize import Normalizer, action_statistics
-from oat.evaluation.protocol import PROTOCOLS
+from oat.evaluation.protocol import find_protocol
 from oat.evaluation.records import EpisodeKey
 from oat.evaluation.rollout import Episode, Rollout
-from oat.evaluation.workers.pool import Crew, Lost, Worker
+from oat.evaluation.workers.pool import EnvironmentPool, Lost, Worker
 from oat.evaluation.workers.processes import LocalProcesses, PipeLink
 from oat.evaluation.workers.worker import Answer, Message, Reset, Segment
 from oat.policies import AutoregressivePolicy, TokenDecoding
 from oat.policies.context import describe_context
 from oat.sims.metaworld import ACTION_DIM, STATE_DIM, MetaWorldEnv
+from oat.tokenizers import OATTokenizer
+from oat.tokenizers.config import OAT_PRESETS
 from oat.tokenizers.space import ActionSpace
 from oat.training.policies import PRESETS
-from oat.training.tokenizers import make_tokenizer
 
 CORES, HORIZON = 2, 32
 Played = tuple[int, np.ndarray]
@@ -101,11 +102,11 @@ def cpu_seconds(processes: Sequence[int]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-class WatchedCrew(Crew[PipeLink]):
+class WatchedCrew(EnvironmentPool[PipeLink]):
     """Remembers what was executed."""
 
     def __init__(self, steps: int, batch: int) -> None:
-        super().__init__(LocalProcesses(replace(PROTOCOLS["metaworld"], max_steps=steps)), CORES, seats=batch)
+        super().__init__(LocalProcesses(replace(find_protocol("metaworld"), max_steps=steps)), CORES, seats=batch)
         self.played: dict[Worker, list[tuple[int, list[np.ndarray]]]] = defaultdict(list)
 
     @property
@@ -139,7 +140,7 @@ def make_policy(task: str) -> AutoregressivePolicy:
     actions = generator.uniform(-1, 1, (2000, ACTION_DIM)).astype(np.float32)
     states = generator.normal(size=(2000, STATE_DIM)).astype(np.float32)
     episodes = Episodes.from_arrays(actions, [100] * 20, [task] * 20, observations={STATE: states})
-    tokenizer = make_tokenizer("oat", ActionSpace(HORIZON, ACTION_DIM), "cpu")
+    tokenizer = OATTokenizer(ActionSpace(HORIZON, ACTION_DIM), OAT_PRESETS["cpu"].model)
     tokenizer.normalizer = Normalizer.from_statistics(action_statistics(Windows(episodes, WindowConfig(HORIZON, 2))))
     return AutoregressivePolicy(describe_context(episodes, (STATE,)), tokenizer, PRESETS["cpu"].model).eval()
 

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from oat.io.training_record import TrainingRecord
 from oat.tokenizers import TOKENIZERS
 from oat.tokenizers.autoencoder import AutoencoderTokenizer
 from oat.tokenizers.base import ActionTokenizer
@@ -43,7 +44,7 @@ def untrained(kind: str, space: ActionSpace, preset: str = "tiny", **options: An
 def fitted(kind: str) -> ActionTokenizer:
     """A tokenizer of the kind with statistics, FAST with merges, the learned ones with random weights."""
     tokenizer = fitted_to(smooth_chunks(500), kind)
-    tokenizer.fitted_to = {}  # as if nobody had said how
+    tokenizer.training_record = TrainingRecord()  # as if nobody had said how
     if isinstance(tokenizer, AutoencoderTokenizer):
         with torch.no_grad():  # untrained, positions drown the actions: without this all chunks would have equal tokens
             next(p for name, p in tokenizer.encoder.named_parameters() if name in _READS_ACTIONS).mul_(20)

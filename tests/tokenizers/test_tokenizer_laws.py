@@ -285,7 +285,7 @@ def test_fitting_gives_what_encodes_and_decodes(kind: str) -> None:
     assert type(tokenizer) is TOKENIZERS[kind]
     assert tokenizer.space == ActionSpace(HORIZON, DIM)
     assert tokenizer.decode(tokenizer.encode(chunks)).shape == chunks.shape
-    assert tokenizer.fitted_to["measures"]
+    assert tokenizer.training_record.measures is not None
     states = [each.state_dict() for each in tokenizers]
     assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())  # the seed decides
     low = chunks[:180].amin((0, 1))  # the last tenth is held out, also of the range
@@ -331,7 +331,9 @@ def test_steps_and_minutes_are_for_what_is_trained(kind: str) -> None:
     begin = time.perf_counter()
     timed = fit(minutes=0.02)
     assert 1.2 < time.perf_counter() - begin < 20
-    assert timed.fitted_to["step"] == timed.fitted_to["recipe"]["steps"] >= 1
+    record = timed.training_record
+    assert record.recipe is not None
+    assert record.step == record.recipe["steps"] >= 1
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -12,19 +12,19 @@ from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import STATE, Episodes
 from oat.data.transforms import transform_inputs
 from oat.errors import SimulatorError
+from oat.evaluation.claims import decide_rising
 from oat.experiments.config import ExperimentName
 from oat.experiments.paper import numbers as paper
-from oat.experiments.paper.claims import decide_rising
 from oat.experiments.pictures import new_figure, save_figure
 from oat.experiments.reenactment import Execution, Stage, frame_of_motion, ghosted
 from oat.experiments.study.held_out import find_tokenizer, held_out_chunks, held_out_episodes
 from oat.experiments.study.methods import OAT
-from oat.experiments.study.study import Evaluation, Study
-from oat.experiments.success import NONE, circumstances, training_steps
-from oat.sims import load_simulator
-from oat.sims.config import SimulatorName
+from oat.experiments.study.study import EvaluationRun, Study
+from oat.experiments.success import circumstances, training_steps
+from oat.sims import find_simulator
 from oat.sims.rendering import graphics_library
-from oat.tables.table import Sheet
+from oat.tables.interval import NOT_AVAILABLE
+from oat.tables.table import Table
 from oat.tokenizers import ActionTokenizer
 from oat.tokenizers.measures import ChunkBatch, decode_prefixes, distortions, model_errors
 
@@ -34,12 +34,10 @@ _COLUMNS = ("K", "MSE", "MSE, most motion", "hand off at the end, cm", "median",
 _MOST_SHOWN = 4
 _MOMENTS = 5
 _SHADES = {1: "#e7a9d0", 2: "#df65b0", 4: "#ce1256", 8: "#67001f", _TRUTH: "black"}
-_ACTED: tuple[SimulatorName, ...] = ("metaworld", "robomimic")
-"""Simulators with scripted demonstrations, whose states begin with the hand's position."""
 
 
-def evaluations(study: Study) -> list[Evaluation]:
-    return [Evaluation(OAT, until="tokenizer")]
+def evaluations(study: Study) -> list[EvaluationRun]:
+    return [EvaluationRun(OAT, until="tokenizer")]
 
 
 @dataclass(frozen=True)
@@ -61,17 +59,17 @@ class Refined:
         return 100 * float(np.linalg.norm(self.executed[tokens].path[-1] - self.executed[_TRUTH].path[-1]))
 
 
-def sheets(study: Study) -> list[Sheet]:
+def tables(study: Study) -> list[Table]:
     tokenizer, title = find_tokenizer(study, OAT), f"{NAME}: reconstructions from K tokens"
     if tokenizer is None:
-        return [Sheet(title, _COLUMNS, (), (*circumstances(study), "not run: OAT's tokenizer"))]
-    episodes = held_out_episodes(study, tokenizer.fitted_to)
+        return [Table(title, _COLUMNS, (), (*circumstances(study), "not run: OAT's tokenizer"))]
+    episodes = held_out_episodes(study, tokenizer.training_record)
     refined, remarks = _execute(study, episodes, [_refine(tokenizer, episodes, n) for n in range(len(episodes))])
     chunks = held_out_chunks(study, tokenizer)
     overall = distortions(tokenizer, chunks).mean(0).tolist()
     notes = (
         *circumstances(study),
-        f"steps: {training_steps(study, Evaluation(OAT))}, of which only the tokenizer's matter here",
+        f"steps: {training_steps(study, EvaluationRun(OAT))}, of which only the tokenizer's matter here",
         f"MSE in model space: of {len(chunks)} held-out chunks, and of the one with the most motion in each of "
         f"{len(refined)} held-out episodes",
         *remarks,
@@ -81,13 +79,17 @@ def sheets(study: Study) -> list[Sheet]:
         ),
         _draw(study, refined, episodes.action_names),
     )
-    return [Sheet(title, _COLUMNS, tuple(_row(k, overall[k - 1], refined) for k in OAT.prefixes), notes)]
+    return [Table(title, _COLUMNS, tuple(_row(k, overall[k - 1], refined) for k in OAT.prefixes), notes)]
 
 
 def _row(tokens: int, overall: float, refined: Sequence[Refined]) -> tuple[str, ...]:
     errors = [each.errors[tokens] for each in refined]
     off = [each.deviation(tokens) for each in refined if each.executed]
-    told = (f"{np.mean(off):.2f}", f"{np.median(off):.2f}", f"{max(off):.2f}") if off else (NONE, NONE, NONE)
+    told = (
+        (f"{np.mean(off):.2f}", f"{np.median(off):.2f}", f"{max(off):.2f}")
+        if off
+        else (NOT_AVAILABLE, NOT_AVAILABLE, NOT_AVAILABLE)
+    )
     return (str(tokens), f"{overall:.4f}", f"{np.mean(errors):.4f}", *told, f"{paper.REFINEMENT[tokens]:.3f}")
 
 
@@ -113,9 +115,10 @@ def _most_motion(states: np.ndarray, horizon: int) -> int:
 
 def _execute(study: Study, episodes: Episodes, refined: Sequence[Refined]) -> tuple[list[Refined], list[str]]:
     """Every chunk in the simulator, where it can be brought back to the demonstration; and what is to be said of it."""
-    if study.sim not in _ACTED:
+    kind = find_simulator(study.sim)
+    if kind.demonstrator != "scripted" or kind.hand_position is None:
         return list(refined), [f"not executed: {study.sim} cannot be brought back to where its demonstrations began"]
-    stage, failures, done = Stage(load_simulator(study.sim), study.data), Counter[str](), list[Refined]()
+    stage, failures, done = Stage(kind(), study.data), Counter[str](), list[Refined]()
     filmed = [] if graphics_library() is None else [each.episode for each in _shown(refined)]
     for each in refined:
         try:

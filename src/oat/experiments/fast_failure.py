@@ -13,8 +13,7 @@ import numpy as np
 import torch
 
 from oat.data.episodes import open_dataset
-from oat.evaluation.statistics import Interval, success_rate
-from oat.evaluation.tables import percent
+from oat.evaluation.statistics import success_rate
 from oat.experiments.config import ExperimentName
 from oat.experiments.pictures import COLORS, new_figure, save_figure, whiskers
 from oat.experiments.study.held_out import (
@@ -26,11 +25,12 @@ from oat.experiments.study.held_out import (
     held_out_windows,
 )
 from oat.experiments.study.methods import FAST, OAT
-from oat.experiments.study.study import Evaluation, Study
+from oat.experiments.study.study import EvaluationRun, Study
 from oat.experiments.substitutions import Damage, damage
 from oat.experiments.success import circumstances, not_run, training_steps
 from oat.policies import AutoregressivePolicy, Noise, TokenDecoding
-from oat.tables.table import Sheet
+from oat.tables.interval import Interval, percent
+from oat.tables.table import Table
 from oat.tokenizers import FASTTokenizer
 from oat.tokenizers.measures import ChunkBatch
 from oat.training.policies import observation_of
@@ -40,8 +40,8 @@ TEMPERATURES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
 SUBSTITUTIONS = (0, 1, 2, 4, 8)
 
 
-def evaluations(study: Study) -> list[Evaluation]:
-    return [Evaluation(FAST, until="policy"), Evaluation(OAT, until="tokenizer")]
+def evaluations(study: Study) -> list[EvaluationRun]:
+    return [EvaluationRun(FAST, until="policy"), EvaluationRun(OAT, until="tokenizer")]
 
 
 @dataclass(frozen=True)
@@ -56,21 +56,21 @@ class Sampled:
     """Shares of all that expand to another number of coefficients than a chunk has."""
 
 
-def sheets(study: Study) -> list[Sheet]:
+def tables(study: Study) -> list[Table]:
     policy, oat = find_policy(study, FAST), find_tokenizer(study, OAT)
     titles = (f"{NAME}: sampled sequences that do not decode", f"{NAME}: random substitutions in encoded chunks")
     if not isinstance(policy, AutoregressivePolicy) or oat is None:
         absent = [name for name, model in (("FAST's policy", policy), ("OAT's tokenizer", oat)) if model is None]
-        return [Sheet(titles[0], ("method",), (), (*circumstances(study), *not_run(absent)))]
+        return [Table(titles[0], ("method",), (), (*circumstances(study), *not_run(absent)))]
     fast = policy.tokenizer
     assert isinstance(fast, FASTTokenizer)
     sampled = list(_sample(study, policy))
     chunks = held_out_chunks(study, oat)
     damages = [damage(name, each, chunks, n) for n in SUBSTITUTIONS for name, each in (("FAST", fast), ("OAT", oat))]
     picture = _draw(study, sampled, damages, chunks)
-    steps = {method.name: training_steps(study, Evaluation(method)) for method in (FAST, OAT)}
+    steps = {method.name: training_steps(study, EvaluationRun(method)) for method in (FAST, OAT)}
     told = (*circumstances(study), f"steps: FAST {steps['FAST']}, OAT {steps['OAT']} (tokenizer alone used)", picture)
-    return [_sampled_sheet(study, titles[0], sampled, told), _damage_sheet(study, titles[1], damages, chunks, told)]
+    return [_sampled_table(study, titles[0], sampled, told), _damage_table(study, titles[1], damages, chunks, told)]
 
 
 def _sample(study: Study, policy: AutoregressivePolicy) -> Iterator[Sampled]:
@@ -94,7 +94,7 @@ def _sample(study: Study, policy: AutoregressivePolicy) -> Iterator[Sampled]:
             yield Sampled(top_k, temperature, success_rate(failed, episodes), few, many)
 
 
-def _sampled_sheet(study: Study, title: str, sampled: Sequence[Sampled], told: Sequence[str]) -> Sheet:
+def _sampled_table(study: Study, title: str, sampled: Sequence[Sampled], told: Sequence[str]) -> Table:
     columns = ("FAST, sampled among", "temperature", "undecodable %", "95 %", "too few %", "too many %")
     rows = tuple(
         (
@@ -104,12 +104,12 @@ def _sampled_sheet(study: Study, title: str, sampled: Sequence[Sampled], told: S
         for each in sampled
     )
     reading = "too few, too many: coefficients; what fails with as many as a chunk has was not ended by the policy"
-    return Sheet(title, columns, rows, (f"{study.scale.chunks} held-out observations at most", reading, *told))
+    return Table(title, columns, rows, (f"{study.scale.chunks} held-out observations at most", reading, *told))
 
 
-def _damage_sheet(
+def _damage_table(
     study: Study, title: str, damages: Sequence[Damage], chunks: ChunkBatch, told: Sequence[str]
-) -> Sheet:
+) -> Table:
     joints = _joints(study)
     columns = ("method", "tokens replaced", "undecodable %", "95 %", *(f"RMSE {joint}" for joint in joints))
     rows = tuple(
@@ -124,7 +124,7 @@ def _damage_sheet(
         "truncated here, which the tokenizer itself never does",
         "equal numbers of tokens are replaced: of OAT's 8, 8 are all; of FAST's, a part",
     )
-    return Sheet(title, columns, rows, (*notes, *told))
+    return Table(title, columns, rows, (*notes, *told))
 
 
 def _joints(study: Study) -> tuple[str, ...]:

@@ -4,15 +4,15 @@ The paper claims that reconstruction error alone does not, and that chunks which
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from oat.errors import InvalidOption
-from oat.evaluation.statistics import Interval, spearman
-from oat.evaluation.tables import compare_policies, percent
+from oat.evaluation.comparisons import compare_policies
+from oat.evaluation.statistics import spearman
 from oat.experiments.code_lengths import CodeLengths, measure_code_lengths
 from oat.experiments.config import ExperimentName
 from oat.experiments.pictures import color_of, new_figure, save_figure, whiskers
@@ -28,17 +28,19 @@ from oat.experiments.study.methods import (
     Method,
     with_levels,
 )
-from oat.experiments.study.study import Evaluation, Study
-from oat.experiments.success import NONE, Row, absences, circumstances, not_run, read_rows
+from oat.experiments.study.study import EvaluationRun, Study
+from oat.experiments.success import Row, absences, circumstances, not_run, read_rows
+from oat.io.training_record import Measures
 from oat.policies import AutoregressivePolicy
-from oat.tables.table import Sheet
+from oat.tables.interval import NOT_AVAILABLE, Interval, format_range, percent
+from oat.tables.table import Table
 
 NAME: ExperimentName = "figure-modelability"
 _ALSO = (UNORDERED, FULL_REGISTERS, UNORDERED_FULL_REGISTERS, FLOW, *(with_levels(levels) for levels in LEVEL_SETS))
 """Further points, where other tables have run them."""
 
 
-def evaluations(study: Study) -> list[Evaluation]:
+def evaluations(study: Study) -> list[EvaluationRun]:
     return study.evaluations(COMPARED)
 
 
@@ -63,14 +65,14 @@ class Point:
         return None if self.row.overall is None else self.row.overall.success
 
 
-def sheets(study: Study) -> list[Sheet]:
+def tables(study: Study) -> list[Table]:
     points = [point for method in COMPARED for point in _points(study, method)]
     also = (point for method in _ALSO if method != OAT for point in _points(study, method))
     points += [point for point in also if point.success is not None]
     policy = find_policy(study, OAT)
     lengths = measure_code_lengths(study, policy) if isinstance(policy, AutoregressivePolicy) else None
     told = (*circumstances(study), _draw(study, points, lengths))
-    return [_points_sheet(points, told), _lengths_sheet(lengths, told)]
+    return [_points_table(points, told), _lengths_table(lengths, told)]
 
 
 def _points(study: Study, method: Method) -> Iterator[Point]:
@@ -87,7 +89,7 @@ def _points(study: Study, method: Method) -> Iterator[Point]:
             _mean(_error(each, prefix) for each in fitted),
             _mean(_nll(each, prefix) for each in trained) / math.log(2),
             _mean(_error(each, prefix) for each in trained),
-            _mean(each.get("undecodable", math.nan) for each in trained),
+            _mean(math.nan if each.undecodable is None else each.undecodable for each in trained),
         )
 
 
@@ -96,27 +98,22 @@ def _mean(values: Iterable[float]) -> float:
     return float(np.mean(known)) if known else math.nan
 
 
-def _tokens(measures: Mapping[str, float], prefix: int | None) -> float:
-    """Per chunk."""
-    return prefix or measures.get("tokens") or max(_errors(measures), default=math.nan)
+def _tokens(measures: Measures, prefix: int | None) -> float:
+    """Return the tokens per chunk."""
+    return prefix or measures.tokens or max(measures.mse_of_prefix, default=math.nan)
 
 
-def _error(measures: Mapping[str, float], prefix: int | None) -> float:
-    """Of the tokenizer's reconstruction, or of the policy's prediction, in model space."""
-    errors = _errors(measures)
-    return measures.get("mse", errors.get(prefix or max(errors, default=0), math.nan))
+def _error(measures: Measures, prefix: int | None) -> float:
+    """Return the error of the tokenizer's reconstruction, or of the policy's prediction, in model space."""
+    error = measures.error(prefix)
+    return math.nan if error is None else error
 
 
-def _errors(measures: Mapping[str, float]) -> dict[int, float]:
-    """For each number of tokens."""
-    return {int(name.removeprefix("mse_")): error for name, error in measures.items() if name.startswith("mse_")}
-
-
-def _nll(measures: Mapping[str, float], prefix: int | None) -> float:
-    """Of a chunk's tokens, or of the first of them."""
-    if prefix is None or not measures:
-        return measures.get("nll_chunk", math.nan)
-    return sum(measures[f"nll_{n}"] for n in range(1, prefix + 1))
+def _nll(measures: Measures, prefix: int | None) -> float:
+    """Return the negative log-likelihood of a chunk's tokens, or of the first of them."""
+    if prefix is not None and measures.nll_of_token:
+        return sum(measures.nll_of_token[place] for place in range(1, prefix + 1))
+    return math.nan if measures.nll_of_chunk is None else measures.nll_of_chunk
 
 
 _PREDICTORS: dict[str, Callable[[Point], float]] = {
@@ -127,7 +124,7 @@ _PREDICTORS: dict[str, Callable[[Point], float]] = {
 }
 
 
-def _points_sheet(points: Sequence[Point], told: Sequence[str]) -> Sheet:
+def _points_table(points: Sequence[Point], told: Sequence[str]) -> Table:
     columns = (
         *("policy", "steps", "tokens", "reconstruction MSE", "NLL, bits per chunk", "open-loop MSE"),
         *("success %", "95 %", "episodes"),
@@ -136,7 +133,7 @@ def _points_sheet(points: Sequence[Point], told: Sequence[str]) -> Sheet:
         (
             *(point.row.label, point.row.steps),
             *map(_number, (point.tokens, point.mse, point.bits, point.open_loop)),
-            *((NONE, NONE) if point.success is None else percent(point.success)),
+            *((NOT_AVAILABLE, NOT_AVAILABLE) if point.success is None else percent(point.success)),
             f"{len(point.row.records):,}",
         )
         for point in points
@@ -145,7 +142,7 @@ def _points_sheet(points: Sequence[Point], told: Sequence[str]) -> Sheet:
     notes = [f"success and {name}: {_correlation(acted, value)}" for name, value in _PREDICTORS.items()]
     absent = not_run(absences(point.row for point in points))
     told = (*_reading(points), *notes, _counterexamples(acted), *absent, *told)
-    return Sheet(f"{NAME}: error, bits, tokens and success", columns, rows, told)
+    return Table(f"{NAME}: error, bits, tokens and success", columns, rows, told)
 
 
 def _reading(points: Sequence[Point]) -> Iterator[str]:
@@ -163,7 +160,7 @@ def _reading(points: Sequence[Point]) -> Iterator[str]:
 
 
 def _number(value: float) -> str:
-    return NONE if math.isnan(value) else f"{value:.3g}"
+    return NOT_AVAILABLE if math.isnan(value) else f"{value:.3g}"
 
 
 def _correlation(points: Sequence[Point], value: Callable[[Point], float]) -> str:
@@ -196,11 +193,11 @@ def _counterexamples(points: Sequence[Point]) -> str:
     return f"{claim}: undecided (in none of {len(pairs)} pairs the smaller error acts significantly worse)"
 
 
-def _lengths_sheet(lengths: CodeLengths | None, told: Sequence[str]) -> Sheet:
+def _lengths_table(lengths: CodeLengths | None, told: Sequence[str]) -> Table:
     title = f"{NAME}: tokens that a chunk needs, and how unlikely it is"
     columns = ("tokens needed", "chunks", "mean −log2 p", "standard deviation")
     if lengths is None:
-        return Sheet(title, columns, (), (*not_run(["OAT's policy"]), *told))
+        return Table(title, columns, (), (*not_run(["OAT's policy"]), *told))
     rows = []
     for count in np.unique(lengths.tokens).tolist():
         bits = lengths.bits[lengths.tokens == count]
@@ -208,14 +205,14 @@ def _lengths_sheet(lengths: CodeLengths | None, told: Sequence[str]) -> Sheet:
     rho = lengths.correlation
     held = "held" if rho.low > 0 else "not held" if rho.high < 0 else "undecided"
     notes = (
-        f"ρ = {rho.estimate:+.2f} (95 % {rho.low:+.2f} … {rho.high:+.2f}, resampling episodes; "
+        f"ρ = {rho.estimate:+.2f} (95 % {format_range(rho, '+.2f')}, resampling episodes; "
         f"n = {len(lengths.bits)} chunks of {len(set(lengths.episodes.tolist()))} held-out episodes)",
         f"tokens needed to keep the RMS error within {lengths.limit:.3g} action units, which half of the chunks keep "
         "with half of the tokens; those that never do count among the last",
         "p: of all tokens of the chunk, given the observation, under OAT's policy",
         f"claim: unlikely chunks need more tokens: {held}",
     )
-    return Sheet(title, columns, tuple(rows), (*notes, *told))
+    return Table(title, columns, tuple(rows), (*notes, *told))
 
 
 def _draw(study: Study, points: Sequence[Point], lengths: CodeLengths | None) -> str:
@@ -251,4 +248,4 @@ def _draw_lengths(axes: Any, lengths: CodeLengths | None) -> None:
     counts = np.unique(lengths.tokens).tolist()
     axes.boxplot([lengths.bits[lengths.tokens == count] for count in counts], positions=counts, showfliers=False)
     rho = lengths.correlation
-    axes.set_title(f"OAT: ρ = {rho.estimate:+.2f} ({rho.low:+.2f} … {rho.high:+.2f})", fontsize=9)
+    axes.set_title(f"OAT: ρ = {rho.estimate:+.2f} ({format_range(rho, '+.2f')})", fontsize=9)

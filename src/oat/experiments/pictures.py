@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from oat.evaluation.statistics import Interval
 from oat.experiments.study.study import Study
 from oat.io.atomic import staged_file
 from oat.io.extras import import_extra
+from oat.tables.interval import Interval
 from oat.tables.table import PICTURE
 
 COLORS = {"DP": "tab:gray", "Bin": "tab:brown", "FAST": "tab:red", "QueST": "tab:orange", "OAT": "tab:blue"}

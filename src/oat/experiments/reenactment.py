@@ -15,7 +15,6 @@ from oat.sims.collect import attempt_seed
 
 Picture = UInt8[np.ndarray, "size size 3"]
 
-_HAND = slice(0, 3)  # where the states of MetaWorld and RoboMimic have the hand's position, in metres
 _SAME = 1e-5  # how far observations that count as equal may differ
 _SIZE = 480
 _MOVED = 24  # of 255: a pixel that changes by more shows something that moved
@@ -76,15 +75,17 @@ class Stage:
     ) -> Execution:
         """Take the actions after those that come before, with pictures after so many of them."""
         environment = self.environment(task)
+        hand = self.simulator.hand_position
+        assert hand is not None
         state = environment.reset(condition)[STATE]
         for action in before:
             state = environment.step(action).observation[STATE]
-        path, frames = [state[_HAND]], []
+        path, frames = [state[hand]], []
         for step in range(len(actions) + 1):
             if step in pictures:
                 frames.append(_look(environment))
             if step < len(actions):
-                path.append(environment.step(actions[step]).observation[STATE][_HAND])
+                path.append(environment.step(actions[step]).observation[STATE][hand])
         return Execution(np.stack(path), frames)
 
 

@@ -6,6 +6,7 @@
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -122,8 +123,9 @@ class OATProcessor(ProcessorMixin):
             raise InvalidActions(f"the chunks are {time} × {dim}, not {time_horizon} × {action_dim}")
         how: dict[str, Any] = {"preset": preset, "steps": steps, "minutes": minutes, "seed": seed, "device": device}
         tokenizer = OATTokenizer.fit(torch.stack(chunks), levels=levels_within(vocab_size), **how)
-        options = f"vocab_size={vocab_size}, preset={preset!r}, steps={tokenizer.fitted_to['step']}, seed={seed}"
-        tokenizer.fitted_to["command"] = f"OATProcessor.fit(action_data, {options})"
+        record = tokenizer.training_record
+        options = f"vocab_size={vocab_size}, preset={preset!r}, steps={record.step}, seed={seed}"
+        tokenizer.training_record = replace(record, command=f"OATProcessor.fit(action_data, {options})")
         return cls(tokenizer)
 
     @classmethod

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from oat.data.chunks import Source
 from oat.data.shuffle import Permutation, derive_key
+from oat.data.stream import Source
 from oat.data.transforms import transform_inputs
 from oat.tokenizers.base import ActionTokenizer
 from oat.tokenizers.decoder import masked_error

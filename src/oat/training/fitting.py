@@ -13,12 +13,14 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from oat.data.chunks import Batch, Source
+from oat.data.chunks import Batch
 from oat.data.normalize import Normalizer
+from oat.data.stream import Source
 from oat.data.transforms import ActionTransform, parse, transform_inputs
 from oat.errors import InvalidActions, InvalidOption, unknown_name
 from oat.io.checkpoints import config_to_json
 from oat.io.options import change, options_of
+from oat.io.training_record import Measures, TrainingRecord
 from oat.nn.recipe import TrainConfig
 from oat.tokenizers.base import ActionTokenizer
 from oat.tokenizers.checks import check_state, check_steps
@@ -63,7 +65,7 @@ class TokenizerTraining:
         """Return the tokenizer's kind, sizes and normalisation."""
         module = self.module
         described = {"space": config_to_json(module.space), "model": config_to_json(module.config)}
-        return {"tokenizer": module.kind, "normalization": module.fitted_to.get("normalization"), **described}
+        return {"tokenizer": module.kind, "normalization": module.training_record.normalization, **described}
 
     def learning_rates(self) -> Mapping[str, float]:
         """Return nothing: all parameters learn alike."""
@@ -75,17 +77,17 @@ class TokenizerTraining:
         step = module(self.module.to_model_space(actions, state), valid, generator)
         return step.loss, {"mse": step.errors.mean()}
 
-    def validate(self, module: nn.Module) -> Mapping[str, float]:
+    def validate(self, module: nn.Module) -> Measures:
         """Return the held-out error of every prefix; the score is over those that are trained."""
         assert isinstance(module, ActionTokenizer)
         errors = dict(zip(module.prefix_lengths(), distortions(module, self.held_out).mean(0).tolist(), strict=True))
         trained = torch.tensor([errors[length] for length in module.trained_prefixes()])
-        return {"score": float(trained.log().mean()), **{f"mse_{length}": error for length, error in errors.items()}}
+        return Measures(score=float(trained.log().mean()), mse_of_prefix=errors)
 
-    def save(self, module: nn.Module, directory: Path, training: Mapping[str, Any]) -> None:
+    def save(self, module: nn.Module, directory: Path, progress: TrainingRecord) -> None:
         """Write the tokenizer with what is known of its training."""
         assert isinstance(module, ActionTokenizer)
-        module.fitted_to = {**module.fitted_to, **training}
+        module.training_record = module.training_record.updated(progress)
         module.save_files(directory)
 
 
@@ -126,10 +128,10 @@ def prepare(
     return tokenizer
 
 
-def measure_at_once(tokenizer: ActionTokenizer, held_out: ChunkBatch) -> dict[str, float]:
+def measure_at_once(tokenizer: ActionTokenizer, held_out: ChunkBatch) -> Measures:
     """Return the held-out measures of a tokenizer that is not trained."""
     lengths = held_out.encode(tokenizer).lengths
-    return {"tokens": float(lengths.double().mean()), "mse": float(distortions(tokenizer, held_out).mean())}
+    return Measures(tokens=float(lengths.double().mean()), mse=float(distortions(tokenizer, held_out).mean()))
 
 
 def fit_chunks(
@@ -153,16 +155,16 @@ def fit_chunks(
     space = _space_of(everything, transform)
     source = ChunkArray(taught, transform.state_key)
     tokenizer = prepare(kind, config, source, space, _normalizer(source, how, transform), how.seed)
-    tokenizer.fitted_to = {
-        "data": f"{len(everything):,} chunks given to {kind.__name__}.fit",
-        "validation": how.validation,
-        "seed": how.seed,
-        "normalization": how.normalization if isinstance(how.normalization, str) else "given",
-        "command": _call(kind, how, options),
-    }
+    tokenizer.training_record = TrainingRecord(
+        data=f"{len(everything):,} chunks given to {kind.__name__}.fit",
+        validation=how.validation,
+        seed=how.seed,
+        normalization=how.normalization if isinstance(how.normalization, str) else "given",
+        command=_call(kind, how, options),
+    )
     if recipe is None or how.steps == 0:
-        measures = measure_at_once(tokenizer, held_out) if len(held_out) else {}
-        tokenizer.fitted_to |= {"measures": measures} if measures else {}
+        measures = measure_at_once(tokenizer, held_out) if len(held_out) else None
+        tokenizer.training_record = replace(tokenizer.training_record, measures=measures)
         return tokenizer.eval()
     return _train(tokenizer, source, held_out, replace(recipe, seed=how.seed), how)
 
@@ -174,11 +176,12 @@ def _train(tokenizer: Fitted, source: ChunkArray, held_out: ChunkBatch, recipe: 
     averaged = updates.average.module.cpu().eval()
     assert isinstance(averaged, type(tokenizer))
     taken = replace(recipe, steps=updates.step)
-    averaged.fitted_to |= {
-        "recipe": {name: value for name, value in config_to_json(taken).items() if name not in _OF_RUNS},
-        "step": updates.step,
-        "measures": task.validate(averaged) if len(held_out) else {},
-    }
+    averaged.training_record = replace(
+        averaged.training_record,
+        recipe={name: value for name, value in config_to_json(taken).items() if name not in _OF_RUNS},
+        step=updates.step,
+        measures=task.validate(averaged) if len(held_out) else None,
+    )
     return averaged
 
 

@@ -13,11 +13,13 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from oat.data.chunks import Batch, Source, window_stream
+from oat.data.chunks import Batch
+from oat.data.stream import Source, window_stream
 from oat.errors import CheckpointError, DatasetExists
 from oat.io.atomic import exclusive, staged_directory
 from oat.io.checkpoints import BEST, config_to_json
 from oat.io.progress import progress_bar
+from oat.io.training_record import TrainingRecord
 from oat.nn.recipe import TrainConfig
 from oat.training.logs import MetricLog
 from oat.training.optimizers import make_optimizers
@@ -142,14 +144,15 @@ class _Run:
         if log is None:
             return
         measures = self.task.validate(averaged)
-        log.write(step, {f"validation/{name}": value for name, value in measures.items()})
-        training = {"recipe": config_to_json(self.config), "step": step, "measures": dict(measures)}
-        if measures["score"] < self.best:
-            self.best = measures["score"]
+        log.write(step, {f"validation/{name}": value for name, value in measures.to_json().items()})
+        progress = TrainingRecord(recipe=config_to_json(self.config), step=step, measures=measures)
+        assert measures.score is not None, "what is trained has a score, or no checkpoint could be the best"
+        if measures.score < self.best:
+            self.best = measures.score
             with staged_directory(self.out / BEST) as folder:
-                self.task.save(averaged, folder, training)
+                self.task.save(averaged, folder, progress)
         with staged_directory(self.out / "last") as folder:
-            self.task.save(averaged, folder, training)
+            self.task.save(averaged, folder, progress)
             torch.save(self._state(), folder / STATE_FILE)
 
     def _state(self) -> dict[str, Any]:

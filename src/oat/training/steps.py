@@ -13,8 +13,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from oat.data.chunks import Batch, Source, window_stream
+from oat.data.chunks import Batch
 from oat.data.shuffle import derive_key
+from oat.data.stream import Source, window_stream
 from oat.io.progress import progress_bar
 from oat.nn.recipe import TrainConfig
 from oat.training.optimizers import make_optimizers

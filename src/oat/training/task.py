@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from oat.data.chunks import Batch
 from oat.errors import OatError
+from oat.io.training_record import Measures, TrainingRecord
 
 
 @runtime_checkable
@@ -32,11 +33,11 @@ class Trainable(Protocol):
         """Return the loss of a batch and further numbers worth logging; `module` is the model, perhaps wrapped."""
         ...
 
-    def validate(self, module: nn.Module) -> Mapping[str, float]:
-        """Return held-out measures; the one called "score" (smaller is better) decides which checkpoint is the best."""
+    def validate(self, module: nn.Module) -> Measures:
+        """Return held-out measures; their score (smaller is better) decides which checkpoint is the best."""
         ...
 
-    def save(self, module: nn.Module, directory: Path, training: Mapping[str, Any]) -> None:
+    def save(self, module: nn.Module, directory: Path, progress: TrainingRecord) -> None:
         """Write the model's files into an existing directory; they record the training's recipe, step and measures."""
         ...
 

@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 from oat.data import transforms
-from oat.data.chunks import WindowConfig, Windows, split_episodes
+from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import Episodes, open_dataset
 from oat.data.normalize import Normalizer, action_statistics
+from oat.data.splits import split_episodes
 from oat.data.transforms import ActionTransform
 from oat.errors import DatasetExists
 from oat.io.checkpoints import checkpoint_kind
@@ -17,7 +18,7 @@ from oat.tokenizers.space import ActionSpace
 from oat.training.config import FitConfig
 from oat.training.fitting import TokenizerTraining, measure_at_once, prepare
 from oat.training.loop import train
-from oat.training.record import describe_data
+from oat.training.record import begin_record
 
 _VALIDATION_CHUNKS = 1024
 
@@ -47,13 +48,13 @@ def fit_tokenizer(config: FitConfig) -> None:
     if config.recipe is None and checkpoint_kind(config.out) is not None and not config.resume:
         raise DatasetExists(f"{config.out} holds a tokenizer; --resume fits it anew, another --out keeps it")
     tokenizer = prepare(TOKENIZERS[config.tokenizer], model, windows, space, normalizer, config.seed)
-    tokenizer.fitted_to = describe_data("fit", config, episodes) | {"normalization": config.normalization}
+    tokenizer.training_record = replace(begin_record("fit", config, episodes), normalization=config.normalization)
     chunks = draw_chunks(held_out, tokenizer, _VALIDATION_CHUNKS)
     if config.recipe is not None:
         recipe = replace(config.recipe, seed=config.seed)
         train(TokenizerTraining(tokenizer, chunks), windows, recipe, config.out, config.resume)
         return
-    tokenizer.fitted_to["measures"] = measure_at_once(tokenizer, chunks)
+    tokenizer.training_record = replace(tokenizer.training_record, measures=measure_at_once(tokenizer, chunks))
     tokenizer.save(config.out)
 
 
