@@ -11,9 +11,11 @@ import tomllib
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import tyro
 
 from oat.cli import VERBS, main
 from oat.data.episodes import STATE, Episodes
@@ -46,8 +48,13 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def parse(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], None]:
     """The real command line up to the point where the verb would begin to work."""
-    for verb, function in VERBS.items():
-        monkeypatch.setitem(VERBS, verb, wraps(function)(lambda *_, **__: None))
+    parse_and_run = tyro.extras.subcommand_cli_from_dict
+
+    def only_parse(verbs: dict[str, Callable[..., None]], **options: Any) -> None:
+        idle = {verb: wraps(function)(lambda *_, **__: None) for verb, function in verbs.items()}
+        parse_and_run(idle, **options)
+
+    monkeypatch.setattr(tyro.extras, "subcommand_cli_from_dict", only_parse)
 
     def parse(words: list[str]) -> None:
         try:
