@@ -11,7 +11,7 @@ import pytest
 from oat.cli import VERBS, main
 from oat.data.episodes import open_dataset
 from oat.tokenizers import TOKENIZERS, BinTokenizer
-from oat.tokenizers.tokenizer import ActionSpace
+from oat.tokenizers.space import ActionSpace
 from tests.data.test_formats import assert_same
 from tests.datasets import WRITERS, make_episodes, write_npz, write_robomimic, write_zarr
 

@@ -26,9 +26,10 @@ from oat.export.loading import load_predictor, load_runtime
 from oat.interfaces import Observation
 from oat.policies import AutoregressivePolicy, Denoising, DiffusionPolicy, Noise, Policy, TokenDecoding
 from oat.policies.context import ContextConfig
-from oat.tokenizers.decoder import DecoderConfig
-from oat.tokenizers.oat import OATConfig, OATTokenizer
-from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer
+from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.config import DecoderConfig, OATConfig
+from oat.tokenizers.oat import OATTokenizer
+from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens
 from tests.export.exported import exported
 from tests.policies.small import CONFIG, CONTEXT, choose_rows, observe, policy_of, tokenizer_of

@@ -14,11 +14,11 @@ from oat.data.transforms import Relative
 from oat.errors import CheckpointError, InvalidActions, InvalidOption, InvalidTokens, UnknownName
 from oat.huggingface.processor import OATProcessor
 from oat.io.checkpoints import CARD_FILE
-from oat.nn.transformer import Width
-from oat.tokenizers.decoder import DecoderConfig
-from oat.tokenizers.oat import OATConfig, OATTokenizer
-from oat.tokenizers.tokenizer import ActionSpace
-from oat.training.tokenizers import load_tokenizer
+from oat.nn.width import Width
+from oat.tokenizers.config import DecoderConfig, OATConfig
+from oat.tokenizers.loading import load_tokenizer
+from oat.tokenizers.oat import OATTokenizer
+from oat.tokenizers.space import ActionSpace
 from tests.huggingface.alone import link_packages, run_alone
 from tests.huggingface.hub import serve_hub
 from tests.io.test_model_cards import run_example
