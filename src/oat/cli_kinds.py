@@ -7,6 +7,7 @@ The parser is then made from that kind's own configuration with the preset's val
 import argparse
 import inspect
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
@@ -22,7 +23,7 @@ def fit_verb(action: Callable[[FitConfig], None], words: Sequence[str] = ()) -> 
     kind = _chosen(words, "tokenizer", FitConfig.tokenizer)
     TOKENIZERS.check(kind)
     _refuse_others(kind, words)
-    usual = FitConfig.of(tyro.MISSING, tyro.MISSING, kind, _chosen(words, "preset", FitConfig.preset))
+    usual = FitConfig.of(Path(), Path(), kind, _chosen(words, "preset", FitConfig.preset))
     others = ", ".join(f"--tokenizer {other}" for other in TOKENIZERS if other != kind)
     return _verb(action, FitConfig, usual, f"These are the options of --tokenizer {kind}; {others} have their own.")
 
@@ -30,12 +31,15 @@ def fit_verb(action: Callable[[FitConfig], None], words: Sequence[str] = ()) -> 
 def train_verb(action: Callable[[TrainPolicyConfig], None], words: Sequence[str] = ()) -> Callable[..., None]:
     """Return `oat train` with the preset that these words choose."""
     preset = _chosen(words, "preset", TrainPolicyConfig.preset)
-    usual = TrainPolicyConfig.of(tyro.MISSING, tyro.MISSING, preset)
+    usual = TrainPolicyConfig.of(Path(), Path(), preset)
     return _verb(action, TrainPolicyConfig, usual, f"The defaults are those of --preset {preset}.")
 
 
 def _verb(action: Callable[[Any], None], config_class: type, usual: Any, note: str) -> Callable[..., None]:
     """Return a function for tyro whose one argument has this class and these defaults."""
+
+    for required in ("data", "out"):  # tyro's sign of a required value is not a path, which the class asks for
+        object.__setattr__(usual, required, tyro.MISSING)
 
     def verb(config: Annotated[config_class, *_MARKERS] = usual) -> None:  # type: ignore[valid-type]
         action(config)

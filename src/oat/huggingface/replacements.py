@@ -48,7 +48,7 @@ class Progress:
 @contextmanager
 def progress_bar(description: str, total: int | None, completed: int = 0, quiet: bool = False) -> Iterator[Progress]:
     """Show a bar until the block ends; transformers' settings can silence it, too."""
-    with tqdm(desc=description, total=total, initial=completed, disable=quiet or None) as bar:  # type: ignore[no-untyped-call]
+    with tqdm(desc=description, total=total, initial=completed, disable=quiet or None) as bar:
         yield Progress(bar)
 
 
