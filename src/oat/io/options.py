@@ -13,17 +13,17 @@ Config = TypeVar("Config")
 def options_of(config: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield every option of a configuration, a value or a class, and the path of fields that leads to it."""
     hints = typing.get_type_hints(config if isinstance(config, type) else type(config), include_extras=True)
-    for field in fields(config):
-        hint = hints[field.name]
+    for each in fields(config):
+        hint = hints[each.name]
         extras = getattr(hint, "__metadata__", ())
         if any(extra is HIDDEN for extra in extras):
             continue
         kind = typing.get_args(hint)[0] if extras else hint
-        inner = kind if isinstance(config, type) else getattr(config, field.name)
+        inner = kind if isinstance(config, type) else getattr(config, each.name)
         if is_dataclass(inner):
-            yield from ((name, (field.name, *path)) for name, path in options_of(inner))
+            yield from ((name, (each.name, *path)) for name, path in options_of(inner))
         else:
-            yield next((extra.name for extra in extras if getattr(extra, "name", "")), field.name), (field.name,)
+            yield next((extra.name for extra in extras if getattr(extra, "name", "")), each.name), (each.name,)
 
 
 def value_at(config: Any, path: tuple[str, ...]) -> Any:

@@ -206,8 +206,8 @@ class QueSTConfig(AutoencoderConfig):
         return replace(self, latent_horizon=action_horizon // DOWNSAMPLING)
 
 
-_TINY: dict[str, Any] = {"width": Width(64, 32), "encoder_layers": 1, "decoder": DecoderConfig(layers=1)}
-_CPU: dict[str, Any] = {"grid": "symmetric", "width": Width(128, 32), "decoder": DecoderConfig(layers=2)}
+_TINY_SIZE: dict[str, Any] = {"width": Width(64, 32), "encoder_layers": 1, "decoder": DecoderConfig(layers=1)}
+_CPU_SIZE: dict[str, Any] = {"grid": "symmetric", "width": Width(128, 32), "decoder": DecoderConfig(layers=2)}
 _RECIPES = {
     "tiny": TrainConfig(steps=500, batch_size=64, learning_rate=4e-3, validate_every=250),
     "cpu": TrainConfig(steps=4000, batch_size=32, learning_rate=3e-3, optimizer="muon"),
@@ -217,14 +217,14 @@ _RECIPES = {
 }
 
 OAT_PRESETS: dict[str, Preset] = {
-    "tiny": Preset(OATConfig(**_TINY, objective=ObjectiveConfig(prefixes=4, balance=0.5)), _RECIPES["tiny"]),
+    "tiny": Preset(OATConfig(**_TINY_SIZE, objective=ObjectiveConfig(prefixes=4, balance=0.5)), _RECIPES["tiny"]),
     # Several balanced prefixes and a repulsion of codes reach the same error in fewer steps: results/tokenizers.md.
-    "cpu": Preset(OATConfig(**_CPU, objective=ObjectiveConfig(prefixes=2, balance=0.25, spread=0.02)), _RECIPES["cpu"]),
+    "cpu": Preset(OATConfig(**_CPU_SIZE, objective=ObjectiveConfig(prefixes=2, balance=0.25, spread=0.02)), _RECIPES["cpu"]),
     "paper": Preset(OATConfig(), _RECIPES["paper"]),
 }
 
 QUEST_PRESETS: dict[str, Preset] = {
-    "tiny": Preset(QueSTConfig(**_TINY), _RECIPES["tiny"]),
-    "cpu": Preset(QueSTConfig(**_CPU, objective=WholeSequenceObjective(spread=0.02)), _RECIPES["cpu"]),
+    "tiny": Preset(QueSTConfig(**_TINY_SIZE), _RECIPES["tiny"]),
+    "cpu": Preset(QueSTConfig(**_CPU_SIZE, objective=WholeSequenceObjective(spread=0.02)), _RECIPES["cpu"]),
     "paper": Preset(QueSTConfig(), _RECIPES["paper"]),
 }

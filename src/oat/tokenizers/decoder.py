@@ -16,7 +16,7 @@ from oat.tokenizers.config import DecoderConfig
 
 Memory = Float[Tensor, "batch tokens width"]
 Chunk = Float[Tensor, "batch time dim"]
-Actions = Float[Tensor, "batch num_actions dim"]
+FirstActions = Float[Tensor, "batch num_actions dim"]
 
 
 def masked_error(decoded: Chunk, target: Chunk, valid: Bool[Tensor, "batch time"]) -> Float[Tensor, " batch"]:
@@ -37,7 +37,7 @@ class Decoder(nn.Module, ABC):
         """Return what training minimises, for each row."""
 
     @abstractmethod
-    def generate(self, memory: Memory, num_actions: int, noise: Chunk | None = None) -> Actions:
+    def generate(self, memory: Memory, num_actions: int, noise: Chunk | None = None) -> FirstActions:
         """Return the chunk's first actions; each row starts from its own noise, if it is given."""
 
 
@@ -60,7 +60,7 @@ class SinglePassDecoder(Decoder):
         """Return the mean squared error of the reconstruction."""
         return masked_error(self.generate(memory, target.shape[1]), target, valid)
 
-    def generate(self, memory: Memory, num_actions: int, noise: Chunk | None = None) -> Actions:
+    def generate(self, memory: Memory, num_actions: int, noise: Chunk | None = None) -> FirstActions:
         """Return the first actions; where step t sees only steps up to t, no others are computed."""
         computed = num_actions if self.config.causal else len(self.queries)
         x = self.queries[:computed].to(memory.dtype)[None]
@@ -110,7 +110,7 @@ class FlowDecoder(Decoder):
         noised = torch.lerp(target, noise, time[:, None, None])
         return masked_error(self.velocity(memory, noised, time), noise - target, valid)
 
-    def generate(self, memory: Memory, num_actions: int, noise: Chunk | None = None) -> Actions:
+    def generate(self, memory: Memory, num_actions: int, noise: Chunk | None = None) -> FirstActions:
         """Return the first actions of the chunk at the flow's end; it is computed whole."""
         actions = self.fixed_noise.expand(memory.shape[0], -1, -1) if noise is None else noise
         size = 1 / self.config.flow_steps
