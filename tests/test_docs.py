@@ -51,7 +51,9 @@ def parse(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], None]:
     parse_and_run = tyro.extras.subcommand_cli_from_dict
 
     def only_parse(verbs: dict[str, Callable[..., None]], **options: Any) -> None:
-        idle = {verb: wraps(function)(lambda *_, **__: None) for verb, function in verbs.items()}
+        idle: dict[str, Callable[..., None]] = {
+            verb: wraps(function)(lambda *_, **__: None) for verb, function in verbs.items()
+        }
         parse_and_run(idle, **options)
 
     monkeypatch.setattr(tyro.extras, "subcommand_cli_from_dict", only_parse)
