@@ -20,7 +20,7 @@ import numpy as np
 import tyro
 from rich.console import Console
 
-from oat.data.lerobot_writer import LeRobotWriter
+from oat.data.lerobot import LeRobotWriter
 from oat.export.loading import load_predictor
 from oat.interfaces import Observation
 from oat.policies import Noise

@@ -12,7 +12,7 @@ from oat.experiments.study.scales import SCALES
 from oat.experiments.study.study import Study
 from oat.tables.files import load_tables
 from oat.tables.table import Table
-from tests.report.material import write_demonstrations
+from tests.report.example_results import write_demonstrations
 
 FIGURES: tuple[ExperimentName, ...] = (
     "table-latency",

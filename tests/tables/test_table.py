@@ -7,6 +7,7 @@ import pytest
 import oat
 from oat.errors import CorruptDataset, InvalidOption
 from oat.tables.files import load_tables, save_tables
+from oat.tables.html import to_html
 from oat.tables.latex import to_latex
 from oat.tables.markdown import to_markdown
 from oat.tables.table import Table
@@ -41,6 +42,15 @@ def test_latex_has_a_command_for_every_sign_that_tables_print() -> None:
     for sign in signs:
         latex = to_latex(Table("t", ("a",), ((f"a {sign}",),)))
         assert latex.isascii(), f"{sign} does not compile"
+
+
+def test_html_escapes_and_aligns_numbers() -> None:
+    html = to_html(Table("<b>", ("method", "a"), (("<i>", "50 ± 3"), ("OAT", "—")), ("a & b",)))
+    assert html.count("<b>") == html.count("<i>") == 0
+    assert '<th scope="row">&lt;i&gt;</th><td class="number">50 ± 3</td>' in html
+    assert '<th scope="col">method</th><th scope="col" class="number">a</th>' in html
+    assert "<figcaption><ul><li>a &amp; b</li></ul></figcaption>" in html
+    assert "<figcaption>" not in to_html(Table("t", ("a",), (("1",),)))
 
 
 def test_rows_have_as_many_cells_as_columns() -> None:

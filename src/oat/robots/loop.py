@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from oat.data.lerobot_writer import LeRobotWriter
+from oat.data.lerobot import LeRobotWriter
 from oat.errors import InvalidOption, UndecodableTokens
 from oat.interfaces import Robot
 from oat.serving.client import Reply, stack_history

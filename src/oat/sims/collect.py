@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from oat.data.lerobot_writer import LeRobotWriter
+from oat.data.lerobot import LeRobotWriter
 from oat.data.provenance import read_provenance
 from oat.data.shuffle import derive_key
 from oat.errors import DatasetExists, SimulatorError

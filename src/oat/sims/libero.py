@@ -24,17 +24,17 @@ import numpy as np
 from jaxtyping import Float64
 
 from oat.data.episodes import IMAGES, STATE
-from oat.data.hdf5 import read_attributes, task_name
+from oat.data.hdf5_demos import read_attributes, task_name
 from oat.errors import MissingExtra, SimulatorError
 from oat.interfaces import Expert, ExpertConfig, Simulator, Split
-from oat.io.extras import import_extra
+from oat.io.extras import DISTRIBUTION, import_extra
 from oat.protocol import Protocol
 from oat.sims.robosuite import BUILD_OPTIONS, RobosuiteEnv, import_robosuite
 
 SUITE = "libero_10"
 ASSETS_VARIABLE = "OAT_LIBERO_ASSETS"
 CONFIG_VARIABLE = "LIBERO_CONFIG_PATH"
-INSTALL_COMMAND = "pip install 'oat[libero]' && pip install --no-deps hf-libero==0.1.4"
+INSTALL_COMMAND = f"pip install '{DISTRIBUTION}[libero]' && pip install --no-deps hf-libero==0.1.4"
 DOWNLOAD_COMMAND = "hf download lerobot/libero-assets --repo-type dataset --local-dir ~/.cache/libero/assets"
 DEMONSTRATIONS = "hf download yifengzhu-hf/LIBERO-datasets --repo-type dataset --include 'libero_10/*' --local-dir DATA"
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from oat.data.episodes import Episodes
-from oat.data.hdf5 import HDF5_SUFFIXES, Demo, list_demos, list_files, read_attributes
+from oat.data.hdf5_demos import HDF5_SUFFIXES, Demo, list_demos, list_files, read_attributes
 from oat.errors import InvalidOption, MissingKey
 from oat.sims import SIMULATORS, find_simulator
 from oat.sims.robosuite import RobosuiteEnv

@@ -20,16 +20,14 @@ def format_percent(share: float, spec: str = ".1f") -> str:
     return f"{100 * share:{spec}}".replace("-", "−")
 
 
-def format_range(interval: Interval, spec: str = ".1f", scale: float = 1.0, space: str = " ") -> str:
+def format_range(interval: Interval, spec: str = ".1f", scale: float = 1.0) -> str:
     """Write where the interval begins and where it ends."""
-    low = f"{scale * interval.low:{spec}}"
-    high = f"{scale * interval.high:{spec}}"
-    return f"{low}{space}…{space}{high}"
+    return f"{scale * interval.low:{spec}} … {scale * interval.high:{spec}}"
 
 
-def format_percent_range(interval: Interval) -> str:
-    """Write the interval of a share of 1 in whole percent, such as "14 … 40"."""
-    return format_range(interval, ".0f", scale=100)
+def format_percent_range(interval: Interval, spec: str = ".0f") -> str:
+    """Write the interval of a share of 1 in percent, such as "14 … 40"."""
+    return format_range(interval, spec, scale=100)
 
 
 def percent(interval: Interval) -> tuple[str, str]:
