@@ -61,7 +61,7 @@ def inspect(
     if data is not None:
         refuse_unused("a tokenizer", "a data set", subset=subset, episodes=episodes)
         if refinement is not None:
-            from oat.report.refinement import inspect_refinement
+            from oat.report.inspect_refinement import inspect_refinement
 
             inspect_refinement(path, data, refinement)
             return

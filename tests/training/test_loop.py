@@ -162,7 +162,7 @@ def test_one_process_trains_a_run(data: Path, tmp_path: Path) -> None:
 def test_a_file_in_the_way_is_told(data: Path) -> None:
     with pytest.raises(WriteFailed, match=r"cannot write .*data\.npz"):
         fit_tokenizer(FitConfig.of(data, data, "quest", "tiny", action_horizon=8, steps=1, batch_size=16))
-    with pytest.raises(CheckpointError, match=r"data\.npz exists and is no checkpoint"):
+    with pytest.raises(CheckpointError, match=r"data\.npz exists and is not a checkpoint"):
         fit_tokenizer(FitConfig.of(data, data, "bin", action_horizon=8))
     assert len(open_dataset(data)) == 10
 

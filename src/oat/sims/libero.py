@@ -24,6 +24,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from oat.data.episodes import IMAGES, STATE
+from oat.data.hdf5_demos import read_attributes, task_name
 from oat.errors import MissingExtra, SimulatorError
 from oat.interfaces import Expert, ExpertConfig, Simulator, Split
 from oat.io.extras import DISTRIBUTION, import_extra
@@ -218,6 +219,16 @@ class Libero(Simulator):
         """Build the environment of a task, which renders through these cameras."""
         self.check_task(task)
         return LiberoEnv(self._tasks[task], cameras, image_size)
+
+    @staticmethod
+    def recognizes(attributes: Mapping[str, Any]) -> bool:
+        """Return whether a file is LIBERO's, which says in `problem_info` what its task is."""
+        return "problem_info" in attributes
+
+    @staticmethod
+    def environment_of(file: Path, cameras: tuple[str, ...] = (), image_size: int = 128) -> LiberoEnv:
+        """Return the environment of the task whose instruction a file holds."""
+        return Libero().make(task_name(file, read_attributes(file)), cameras, image_size)
 
     def conditions(self, task: str, split: Split) -> Sequence[int]:
         """Return the numbers of a task's fixed states: every fifth is for selection."""

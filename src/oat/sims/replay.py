@@ -7,16 +7,28 @@ simulator shows there what it would show live, so that a policy trained on these
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from oat.data.episodes import Episodes
-from oat.data.hdf5_demos import HDF5_SUFFIXES, Demo, list_demos, list_files, read_attributes, task_name
-from oat.errors import InvalidOption
-from oat.sims import robomimic
-from oat.sims.libero import Libero
+from oat.data.hdf5_demos import HDF5_SUFFIXES, Demo, list_demos, list_files, read_attributes
+from oat.errors import InvalidOption, MissingKey
+from oat.sims import SIMULATORS, find_simulator
 from oat.sims.robosuite import RobosuiteEnv
+
+
+@runtime_checkable
+class RebuildsEnvironments(Protocol):
+    """Describe a simulator's class that can rebuild the environment in which a file's demonstrations were given."""
+
+    def recognizes(self, attributes: Mapping[str, Any]) -> bool:
+        """Return whether the attributes of a file say that its demonstrations were given in this simulator."""
+        ...
+
+    def environment_of(self, file: Path, cameras: tuple[str, ...] = (), image_size: int = 128) -> RobosuiteEnv:
+        """Return the environment that a file of this simulator describes."""
+        ...
 
 
 def rerender(episodes: Episodes, path: Path, cameras: tuple[str, ...], image_size: int) -> Episodes:
@@ -36,9 +48,11 @@ def rerender(episodes: Episodes, path: Path, cameras: tuple[str, ...], image_siz
 def environment_of(file: Path, cameras: tuple[str, ...], image_size: int) -> RobosuiteEnv:
     """Return the environment in which the demonstrations of a file were given."""
     attributes = read_attributes(file)
-    if "problem_info" in attributes:  # LIBERO's name for what it says about a task
-        return Libero().make(task_name(file, attributes), cameras, image_size)
-    return robomimic.environment_of(file, cameras, image_size)
+    for name in SIMULATORS:
+        simulator: object = find_simulator(name)
+        if isinstance(simulator, RebuildsEnvironments) and simulator.recognizes(attributes):
+            return simulator.environment_of(file, cameras, image_size)
+    raise MissingKey(f"{file}: data has no attribute 'env_args' or 'problem_info' that describes the environment")
 
 
 class Replay:

@@ -16,7 +16,6 @@ import numpy as np
 
 from oat.data.hdf5 import ROBOMIMIC_STATE, ROBOMIMIC_STATE_DIM
 from oat.data.hdf5_demos import ROBOMIMIC_TASKS, read_attributes
-from oat.errors import MissingKey
 from oat.interfaces import Demonstration, ExpertConfig, Simulator, Split
 from oat.protocol import Protocol
 from oat.sims.env_args import translate_env_args
@@ -64,14 +63,6 @@ class RoboMimicEnv(RobosuiteEnv):
     def vectors(self, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Return the state, and the robot's parts of it under robomimic's names."""
         return super().vectors(values) | {f"observation.{key}": values[key].astype(np.float32) for key in ROBOT_KEYS}
-
-
-def environment_of(file: Path, cameras: tuple[str, ...] = (), image_size: int = 128) -> RoboMimicEnv:
-    """Return the environment in which the demonstrations of a robomimic file were given."""
-    env_args = read_attributes(file).get("env_args")
-    if not isinstance(env_args, dict):
-        raise MissingKey(f"{file}: data has no attribute 'env_args' that describes the environment")
-    return RoboMimicEnv(*translate_env_args(env_args, str(file)), cameras, image_size)
 
 
 class ScriptedExpert:
@@ -135,6 +126,17 @@ class RoboMimic(Simulator):
         controller = self._robosuite.load_controller_config(default_controller="OSC_POSE")
         options = {"robots": "Panda", "controller_configs": controller, "control_freq": int(self.fps)}
         return RoboMimicEnv(ENVIRONMENTS[task], options, cameras, image_size)
+
+    @staticmethod
+    def recognizes(attributes: Mapping[str, Any]) -> bool:
+        """Return whether a file is robomimic's; LIBERO's have the same `env_args`, and `problem_info` beside it."""
+        return isinstance(attributes.get("env_args"), dict) and "problem_info" not in attributes
+
+    @staticmethod
+    def environment_of(file: Path, cameras: tuple[str, ...] = (), image_size: int = 128) -> RoboMimicEnv:
+        """Return the environment that the `env_args` of a robomimic file describe."""
+        name, options = translate_env_args(read_attributes(file)["env_args"], str(file))
+        return RoboMimicEnv(name, options, cameras, image_size)
 
     def conditions(self, task: str, split: Split) -> range:
         """Return the seeds of a split; those of demonstrations are below 2^31."""

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from oat.errors import InvalidOption
-from oat.report.refinement import draw_refinement, inspect_refinement
+from oat.report.inspect_refinement import draw_refinement, inspect_refinement
 from oat.tokenizers.measures import ChunkBatch
 from tests.tokenizers.fitted import DIM, HORIZON, fitted, smooth_chunks
 
