@@ -52,7 +52,7 @@ Row = tuple[str, str, str]
 
 
 def speed() -> None:
-    """Encoding and decoding rates on random smooth 32 × 7 chunks."""
+    """Measure encoding and decoding rates on random smooth 32 × 7 chunks."""
     chunks = np.cumsum(np.random.default_rng(0).normal(size=(8192, HORIZON, DIM)), axis=1).astype(np.float32)
     actions = torch.from_numpy(chunks)
     rows: list[Row] = []
@@ -78,7 +78,7 @@ def speed() -> None:
 
 
 def quality(data: tyro.conf.Positional[Path], out: Path = Path("out/benchmarks")) -> None:
-    """The cpu preset: time, error per prefix, use of the codebook over all training chunks.
+    """Train the cpu preset and show its time, error per prefix and use of the codebook over all training chunks.
 
     Args:
         data: The demonstrations.
@@ -139,7 +139,7 @@ def recipes(data: tyro.conf.Positional[Path], out: Path = Path("out/benchmarks")
 
 
 def decoders(data: tyro.conf.Positional[Path], steps: int = 1500, out: Path = Path("out/benchmarks")) -> None:
-    """The decoder's self-attention causal in time, or not: the same steps for both.
+    """Compare the decoder's self-attention causal in time with one that is not: the same steps for both.
 
     Args:
         data: The demonstrations.

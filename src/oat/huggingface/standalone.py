@@ -154,7 +154,7 @@ class _Gathering:
             assert self._texts.setdefault(name, text) == text, f"{name} of {module} is something else elsewhere, too"
         for name in sorted({node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}):
             self.add(module, name)
-        # In one file, what a function would import when it is called is there: only its order does not matter.
+        # In one file all names are there when a function is called, so that a late import needs no order of modules.
         for late in _late_imports(statement):
             for alias in late.names:
                 self.add(str(late.module), alias.name)

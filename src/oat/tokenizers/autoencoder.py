@@ -23,7 +23,7 @@ _BORDERLINE = 1e-4  # latents nearer than this to a rounding boundary, in levels
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """Hold what one training step computed."""
+    """Hold the loss of one training step and the errors that it is made of."""
 
     loss: Float[Tensor, ""]
     errors: Float[Tensor, " rows"]
@@ -157,6 +157,7 @@ class AutoencoderTokenizer(ActionTokenizer):
             return errors.mean()
         if self.training:
             self._track(errors.detach(), lengths)
+        # An error of zero would weigh infinitely.
         weights = self.running_errors.clamp_min(1e-8).pow(-balance)[lengths - 1]
         return (weights / weights.mean() * errors).mean()
 

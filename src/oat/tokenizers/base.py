@@ -143,6 +143,7 @@ class ActionTokenizer(TokenizerFiles):
         given = check_state(state, len(chunks), self.space, self.device)
         wanted = self.to_model_space(chunks, given)
         bounded = wanted.clamp(self.normalizer.low, self.normalizer.high)
+        # Normalising rounds the data's own extremes: a difference of that size is not clipping.
         outside = ((bounded - wanted).abs() > 1e-5) & valid[..., None]
         tokens = self.encode_normalized(bounded, valid)
         tokens = Tokens(tokens.ids, tokens.lengths, outside.float().mean((1, 2)))
@@ -191,10 +192,12 @@ class ActionTokenizer(TokenizerFiles):
             raise InvalidOption(f"num_actions must be in 1…{self.action_horizon}, got {count}")
         start = check_noise(noise, len(checked), self.space, self.device, self.uses_noise)
         given = check_state(state, len(checked), self.space, self.device)
+        # Its tensors cannot be used where gradients are recorded: what is returned is computed, or cloned, outside.
         with torch.inference_mode():
             model_space, valid = self.decode_normalized(checked, count, start)
         bounded = model_space.clamp(self.normalizer.low, self.normalizer.high)
         actions = self.space.transform.inverse(self.normalizer.denormalize(bounded), given)
+        # Zeros would be actions that a robot executes.
         return actions.where(valid[:, None, None], torch.nan), valid.clone()
 
     def checked(self, tokens: TokenLike) -> Tokens:
@@ -215,5 +218,5 @@ class ActionTokenizer(TokenizerFiles):
     def to_model_space(
         self, actions: Float[Tensor, "batch time action"], state: Float[Tensor, "batch state"] | None = None
     ) -> Float[Tensor, "batch time dim"]:
-        """Return transformed and normalised actions."""
+        """Return actions transformed and normalised, as models see them and errors are measured."""
         return self.normalizer.normalize(self.space.transform.forward(actions, state))

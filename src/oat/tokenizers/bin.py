@@ -41,6 +41,7 @@ class BinTokenizer(ActionTokenizer):
         """Return each number's bin, the chunk's first action first."""
         low = self.normalizer.low
         high = self.normalizer.high
+        # A dimension that never moves has no range: all its numbers then fall into the first bin.
         fraction = (actions - low) / (high - low).clamp_min(1e-12)
         ids = (fraction * self.config.bins).long().clamp(0, self.config.bins - 1)
         flat = rearrange(ids, "b t d -> b (t d)")
@@ -49,7 +50,7 @@ class BinTokenizer(ActionTokenizer):
     def decode_normalized(
         self, tokens: Tokens, num_actions: int, noise: Float[Tensor, "batch time dim"] | None = None
     ) -> tuple[Float[Tensor, "batch num_actions dim"], Bool[Tensor, " batch"]]:
-        """Return the bins' centres."""
+        """Return the centres of the bins that the tokens name."""
         ids = rearrange(tokens.ids, "b (t d) -> b t d", t=self.action_horizon)[:, :num_actions]
         low = self.normalizer.low
         high = self.normalizer.high

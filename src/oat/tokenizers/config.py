@@ -61,7 +61,7 @@ class Preset:
 
 @dataclass(frozen=True)
 class BinConfig(TokenizerConfig):
-    """How finely to bin."""
+    """Say how finely a chunk's numbers are binned."""
 
     label: ClassVar[str] = "Bin"
 
@@ -75,7 +75,7 @@ class BinConfig(TokenizerConfig):
 
 @dataclass(frozen=True)
 class FASTConfig(TokenizerConfig):
-    """How to round and merge."""
+    """Say how a chunk's frequencies are rounded and merged."""
 
     label: ClassVar[str] = "FAST"
 
@@ -91,7 +91,7 @@ class FASTConfig(TokenizerConfig):
 
 @dataclass(frozen=True)
 class DecoderConfig:
-    """The decoder's kind and size."""
+    """Choose the decoder of a learned tokenizer and its size."""
 
     kind: Annotated[Literal["single_pass", "flow"], flag("decoder")] = "single_pass"
     """One pass trained on the reconstruction error, or a rectified flow from noise."""
@@ -174,7 +174,7 @@ class AutoencoderConfig(TokenizerConfig):
 
 @dataclass(frozen=True)
 class OATConfig(AutoencoderConfig):
-    """The paper's tokenizer."""
+    """Choose the size of the paper's tokenizer, and its ablations."""
 
     label: ClassVar[str] = "OAT"
 
@@ -192,7 +192,7 @@ class QueSTConfig(AutoencoderConfig):
 
     label: ClassVar[str] = "QueST"
 
-    latent_horizon: Annotated[int, HIDDEN] = 8
+    latent_horizon: Annotated[int, HIDDEN] = 8  # follows from the action horizon, so that it is not an option
     objective: WholeSequenceObjective = field(default_factory=WholeSequenceObjective)
     kernel: int = 5
     """Width of the convolutions."""
@@ -219,7 +219,9 @@ _RECIPES = {
 OAT_PRESETS: dict[str, Preset] = {
     "tiny": Preset(OATConfig(**_TINY_SIZE, objective=ObjectiveConfig(prefixes=4, balance=0.5)), _RECIPES["tiny"]),
     # Several balanced prefixes and a repulsion of codes reach the same error in fewer steps: results/tokenizers.md.
-    "cpu": Preset(OATConfig(**_CPU_SIZE, objective=ObjectiveConfig(prefixes=2, balance=0.25, spread=0.02)), _RECIPES["cpu"]),
+    "cpu": Preset(
+        OATConfig(**_CPU_SIZE, objective=ObjectiveConfig(prefixes=2, balance=0.25, spread=0.02)), _RECIPES["cpu"]
+    ),
     "paper": Preset(OATConfig(), _RECIPES["paper"]),
 }
 

@@ -118,6 +118,7 @@ def prepare(
     kind: type[Fitted], config: TokenizerConfig, source: Source, space: ActionSpace, normalizer: Normalizer, seed: int
 ) -> Fitted:
     """Return a tokenizer that knows its range and all that is learned at once; what is trained has initial weights."""
+    # Initial weights are a function of the seed, and the caller's own random numbers stay as they were.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         tokenizer = kind(space, config.for_horizon(space.action_horizon))  # type: ignore[call-arg]

@@ -28,7 +28,7 @@ SHOW_EVERY = 20
 
 @runtime_checkable
 class Backend(Protocol):
-    """Compute on one device or many; accelerate's `Accelerator` is one."""
+    """Compute on one device, or on many by what the accelerate library offers."""
 
     @property
     def process_index(self) -> int:

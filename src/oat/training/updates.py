@@ -30,7 +30,7 @@ class TimeBudget:
 
     def expected_steps(self, taken: int) -> int:
         """Return how many steps the whole time allows, if they go on as fast as those taken so far."""
-        share = max(self.share(), 1e-9)
+        share = max(self.share(), 1e-9)  # a coarse clock may not have moved yet
         return max(taken + 1, int(taken / share))
 
 
