@@ -138,6 +138,7 @@ def trained(keep: Keep) -> tuple[AutoencoderTokenizer, Tensor]:
     whole = draw_chunks(unseen, tokenizer)
     first_frames = type(whole)(whole.actions[::HORIZON], whole.valid[::HORIZON], None)
     with tempfile.TemporaryDirectory() as folder:
+        assert RECIPE is not None
         train(TokenizerTraining(tokenizer, first_frames), windows, RECIPE, Path(folder))
         best = OATTokenizer.load(Path(folder) / "best")
     return best, distortions(best, first_frames).mean(0)
