@@ -21,6 +21,7 @@ from oat.experiments.study.methods import (
 )
 from oat.interfaces import Split
 from oat.io.checkpoints import fingerprint
+from oat.io.training_record import TrainingRecord
 from oat.policies import AutoregressivePolicy, Denoising, TokenDecoding, load_policy
 from oat.sims.metaworld import MetaWorld
 from oat.tokenizers import ActionTokenizer
@@ -132,7 +133,7 @@ def policy_with(tokenizer: ActionTokenizer) -> AutoregressivePolicy:
 def test_who_demonstrated_is_recorded(oat: Path, tmp_path: Path) -> None:
     assert {e.data_source for e in plan(oat).episodes} == {"scripted"}  # an old checkpoint: as the benchmark's expert
     policy = load_policy(oat)
-    policy.trained_on = {"demonstrator": "human", "seed": 3}
+    policy.training_record = TrainingRecord(demonstrator="human", seed=3)
     policy.save(tmp_path / "policy")
     (found,) = {(e.data_source, e.key.training_seed) for e in plan(tmp_path / "policy").episodes}
     assert found == ("human", 3)

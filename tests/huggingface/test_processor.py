@@ -146,15 +146,17 @@ def test_without_oat_it_can_be_fitted(packages: Path, tmp_path: Path) -> None:
     assert isinstance(tokenizer, OATTokenizer)
     assert (tokenizer.action_horizon, tokenizer.action_dim, tokenizer.vocab_size) == (HORIZON, DIM, 252)
     assert tokenizer.encode(chunks[:50]).tolist() == json.loads((tmp_path / "fitted.json").read_text())
-    measures = tokenizer.fitted_to["measures"]
+    recorded = tokenizer.training_record.measures
+    assert recorded is not None
+    measures = recorded.mse_of_prefix
     silence = float(tokenizer.to_model_space(torch.from_numpy(chunks[540:])).square().mean())
-    assert measures["mse_1"] < 0.6 * silence
-    assert measures["mse_8"] < 0.5 * silence
+    assert measures[1] < 0.6 * silence
+    assert measures[8] < 0.5 * silence
     decoded = tokenizer.decode(tokenizer.encode(chunks[540:]))
     assert abs(float(decoded.mean()) - 5.0) < 0.5
     card = (tmp_path / "fitted" / CARD_FILE).read_text()
     assert "OATProcessor.fit(action_data, vocab_size=256, preset='tiny', steps=80, seed=0)" in card
-    assert f"{measures['mse_8']:.4g}" in card
+    assert f"{measures[8]:.4g}" in card
 
 
 def test_it_goes_to_the_hub_and_comes_back(packages: Path, tmp_path: Path) -> None:

@@ -8,11 +8,12 @@ import torch
 from oat.errors import CheckpointError
 from oat.io.checkpoints import checkpoint_kind, find_checkpoint, fingerprint, staged_checkpoint, write_checkpoint
 from oat.io.model_cards import ModelCard
+from oat.io.training_record import TrainingRecord
 
 
 def write(folder: Path, value: float, config: dict[str, object] | None = None) -> Path:
     folder.mkdir(parents=True)
-    card = ModelCard("A test", "", "", (), {}, [], {})
+    card = ModelCard("A test", "", "", (), {}, [], TrainingRecord())
     write_checkpoint(folder, "test", config or {}, {"weight": torch.full((2,), value)}, card)
     return folder
 

@@ -6,9 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +17,7 @@ from oat.data.chunks import Batch, WindowConfig, Windows
 from oat.data.episodes import open_dataset
 from oat.errors import CheckpointError, DatasetExists, WriteFailed
 from oat.io.atomic import exclusive
+from oat.io.training_record import Measures, TrainingRecord
 from oat.tokenizers import OATTokenizer
 from oat.tokenizers.evaluation import Chunks
 from oat.tokenizers.tokenizer import ActionSpace
@@ -37,6 +36,7 @@ from oat.tokenizers.evaluation import draw_chunks
 from oat.training.tokenizers import TokenizerTraining, make_tokenizer
 from oat.tokenizers.tokenizer import ActionSpace
 from oat.training.config import TrainConfig
+from oat.io.training_record import Measures, TrainingRecord
 from oat.training.loop import train
 
 torch.set_num_threads(1)
@@ -182,11 +182,11 @@ class _Diverging:
         self.steps += 1
         return self.module.weight.sum() * (torch.nan if self.steps >= 5 else 1), {}
 
-    def validate(self, module: torch.nn.Module) -> dict[str, float]:
-        return {"score": 1.0}
+    def validate(self, module: torch.nn.Module) -> Measures:
+        return Measures(score=1.0)
 
-    def save(self, module: torch.nn.Module, directory: Path, training: Mapping[str, Any]) -> None:
-        (directory / "step").write_text(str(training["step"]))
+    def save(self, module: torch.nn.Module, directory: Path, progress: TrainingRecord) -> None:
+        (directory / "step").write_text(str(progress.step))
 
 
 def test_spoilt_weights_are_not_saved(data: Path, tmp_path: Path) -> None:

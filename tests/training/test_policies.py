@@ -83,7 +83,7 @@ def test_the_command_trains_a_policy_that_can_be_used(data: Path, tmp_path: Path
     policy = load_policy(out)
     assert isinstance(policy, AutoregressivePolicy)
     expected = {"data": str(data), "validation": 0.1, "seed": 0, "demonstrator": "unknown"}
-    assert policy.trained_on.items() >= expected.items()
+    assert policy.training_record.to_json().items() >= expected.items()
     chunks = list(policy.stream(_observation(data)))
     assert len(chunks) == 8
     assert chunks[-1].actions.shape == (3, HORIZON, DIM)

@@ -13,6 +13,7 @@ import torch
 from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import IMAGES, STATE, Episodes
 from oat.data.transforms import Relative
+from oat.io.training_record import TrainingRecord
 from oat.tokenizers.fast import FASTTokenizer
 from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer
 from oat.training.token_cache import cache_tokens, encode_batch
@@ -136,7 +137,7 @@ def test_what_does_not_change_tokens_does_not_change_the_cache(encoded: Counter[
     tokenizer = tokenizer_of("oat")
     for windows in (_windows(), _windows(obs_horizon=1), _windows(None, STATE)):
         cache_tokens(tokenizer, windows)
-    tokenizer.fitted_to = {"data": "elsewhere"}
+    tokenizer.training_record = TrainingRecord(data="elsewhere")
     cache_tokens(tokenizer.train(), _windows())
     assert encoded.total() == len(_windows())
 

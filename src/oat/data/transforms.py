@@ -53,6 +53,15 @@ class ActionTransform(ABC):
     @abstractmethod
     def inverse(self, actions: Transformed, state: State = None) -> Chunk: ...
 
+    def to_json(self) -> dict[str, Any]:
+        """Return what a checkpoint's config.json holds of the transform."""
+        return to_config(self)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "ActionTransform":
+        """Return the transform of any kind that `to_json` described."""
+        return from_config(values)
+
     def check_values(self, actions: Chunk, state: State = None) -> None:  # noqa: B027 - most accept every value
         """Raise `TransformError` for actions that the inverse could not restore; run when statistics are fitted."""
 
@@ -210,6 +219,15 @@ class UnwrapAngles(_Dimensionwise):
         chosen = self._chosen(actions)
         return self._put(actions, chosen - torch.round(chosen / self.period) * self.period)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return what a checkpoint's config.json holds of the transform."""
+        return to_config(self)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "ActionTransform":
+        """Return the transform of any kind that `to_json` described."""
+        return from_config(values)
+
     def check_values(self, actions: Chunk, state: State = None) -> None:
         largest = float(self._chosen(actions).abs().max())
         if largest > self.period / 2 * (1 + 1e-5):
@@ -268,6 +286,15 @@ class Rotation6D(ActionTransform):
         quaternion = matrix_to_quaternion(matrix)
         return quaternion.roll(-1, -1) if self.representation == "quaternion_xyzw" else quaternion
 
+    def to_json(self) -> dict[str, Any]:
+        """Return what a checkpoint's config.json holds of the transform."""
+        return to_config(self)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "ActionTransform":
+        """Return the transform of any kind that `to_json` described."""
+        return from_config(values)
+
     def check_values(self, actions: Chunk, state: State = None) -> None:
         size = actions[..., self.start : self.start + self._width].norm(dim=-1)
         if self.representation == "axis_angle":
@@ -309,6 +336,15 @@ class Chain(ActionTransform):
         for step in reversed(self.steps):
             actions = step.inverse(actions, state)
         return actions
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a checkpoint's config.json holds of the transform."""
+        return to_config(self)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "ActionTransform":
+        """Return the transform of any kind that `to_json` described."""
+        return from_config(values)
 
     def check_values(self, actions: Chunk, state: State = None) -> None:
         for step in self.steps:

@@ -48,7 +48,7 @@ def plan_evaluation(config: EvalConfig, policy: Policy, simulator: Simulator) ->
                 key = EpisodeKey(
                     protocol=protocol.hash,
                     method=method_name(policy),
-                    training_seed=int(policy.trained_on.get("seed", 0)),
+                    training_seed=policy.training_record.seed or 0,
                     checkpoint=checkpoint,
                     decoding=decoding_name(decoding),
                     task=task,
@@ -61,7 +61,7 @@ def plan_evaluation(config: EvalConfig, policy: Policy, simulator: Simulator) ->
                     decoding=decoding,
                     instruction=_instruction(policy, simulator, task),
                     evaluation_seed=number // config.episodes,
-                    data_source=str(policy.trained_on.get("demonstrator", simulator.expert_kind)),
+                    data_source=policy.training_record.demonstrator or simulator.expert_kind,
                     versions=versions,
                     film=number - first < config.videos,
                 )

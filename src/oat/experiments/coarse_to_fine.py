@@ -36,7 +36,7 @@ def sheets(study: Study) -> list[Sheet]:
     tokenizer = find_tokenizer(study, OAT)
     if tokenizer is None:
         return [Sheet(_TITLE, _COLUMNS, (), (*circumstances(study), "not run: OAT's tokenizer"))]
-    episodes = held_out_episodes(study, tokenizer.fitted_to)
+    episodes = held_out_episodes(study, tokenizer.training_record)
     chunks = [refine_chunk(tokenizer, episodes, number) for number in range(len(episodes))]
     shown = [chunk.episode for chunk in _first_of_each_task(chunks)]
     refined, remarks = execute_chunks(study, episodes, chunks, filmed=shown)

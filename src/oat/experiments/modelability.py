@@ -4,19 +4,19 @@ The paper claims that reconstruction error alone does not, and that chunks which
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from oat.errors import InvalidOption
-from oat.evaluation.statistics import Interval, spearman
+from oat.evaluation.statistics import spearman
 from oat.evaluation.tables import compare_policies, percent
 from oat.experiments.code_lengths import CodeLengths, measure_code_lengths
 from oat.experiments.config import ExperimentName
+from oat.experiments.method_points import MethodPoint, read_points
 from oat.experiments.pictures import color_of, save_study_figure, whiskers
-from oat.experiments.study.held_out import find_policy, read_measures
+from oat.experiments.study.held_out import find_policy
 from oat.experiments.study.methods import (
     COMPARED,
     FLOW,
@@ -25,11 +25,10 @@ from oat.experiments.study.methods import (
     OAT,
     UNORDERED,
     UNORDERED_FULL_REGISTERS,
-    Method,
     with_levels,
 )
 from oat.experiments.study.study import Evaluation, Study
-from oat.experiments.success import NONE, Row, absences, circumstances, not_run, read_rows
+from oat.experiments.success import NONE, absences, circumstances, not_run
 from oat.io.pictures import new_figure
 from oat.policies import AutoregressivePolicy
 from oat.tables.table import Sheet
@@ -37,94 +36,7 @@ from oat.tables.table import Sheet
 NAME: ExperimentName = "figure-modelability"
 _VARIANTS = (UNORDERED, FULL_REGISTERS, UNORDERED_FULL_REGISTERS, FLOW, *(with_levels(levels) for levels in LEVEL_SETS))
 """Further points, where other tables have run them."""
-
-
-def evaluations(study: Study) -> list[Evaluation]:
-    """Return what must be run: every method that table-sim compares."""
-    return study.evaluations(COMPARED)
-
-
-@dataclass(frozen=True)
-class Point:
-    """Hold a method at a number of tokens, as means over its training seeds; NaN where something was not run."""
-
-    row: Row
-    variant: bool
-    """Whether it is drawn small: many lie close together."""
-    tokens: float
-    mse: float
-    bits: float
-    """Of a held-out chunk's tokens under the policy: −log2 p."""
-    open_loop: float
-    """Mean squared difference between what the policy would do and what was demonstrated, in model space."""
-    undecodable: float
-    """Share of the policy's held-out chunks."""
-
-    @property
-    def success(self) -> Interval | None:
-        """Return the success over all tasks, or None where no episodes were run."""
-        return None if self.row.overall is None else self.row.overall.success
-
-
-def sheets(study: Study) -> list[Sheet]:
-    """Collect and draw what there is, and return the tables of methods and of code lengths."""
-    points = [point for method in COMPARED for point in _points(study, method)]
-    # Variants are drawn where other tables have run them; nothing is run for this figure alone.
-    variants = (point for method in _VARIANTS if method != OAT for point in _points(study, method))
-    points += [point for point in variants if point.success is not None]
-    policy = find_policy(study, OAT)
-    lengths = measure_code_lengths(study, policy) if isinstance(policy, AutoregressivePolicy) else None
-    notes = (*circumstances(study), _draw(study, points, lengths))
-    return [_points_sheet(points, notes), _lengths_sheet(lengths, notes)]
-
-
-def _points(study: Study, method: Method) -> Iterator[Point]:
-    """Yield a point for each number of tokens that the method acts from."""
-    variant = method not in (*COMPARED, UNORDERED)
-    chosen = study.ablations((method,)) if variant else study.evaluations((method,))
-    fitted = [read_measures(study, method.run("tokenizers", each.seed)) for each in chosen]
-    trained = [read_measures(study, method.run("policies", each.seed)) for each in chosen]
-    for row, prefix in zip(read_rows(study, chosen), method.prefixes or (None,), strict=True):
-        yield Point(
-            row,
-            variant,
-            _mean(_tokens(each, prefix) for each in fitted),
-            _mean(_error(each, prefix) for each in fitted),
-            _mean(_nll(each, prefix) for each in trained) / math.log(2),
-            _mean(_error(each, prefix) for each in trained),
-            _mean(each.get("undecodable", math.nan) for each in trained),
-        )
-
-
-def _mean(values: Iterable[float]) -> float:
-    known = [value for value in values if not math.isnan(value)]
-    return float(np.mean(known)) if known else math.nan
-
-
-def _tokens(measures: Mapping[str, float], prefix: int | None) -> float:
-    """Per chunk."""
-    return prefix or measures.get("tokens") or max(_errors(measures), default=math.nan)
-
-
-def _error(measures: Mapping[str, float], prefix: int | None) -> float:
-    """Of the tokenizer's reconstruction, or of the policy's prediction, in model space."""
-    errors = _errors(measures)
-    return measures.get("mse", errors.get(prefix or max(errors, default=0), math.nan))
-
-
-def _errors(measures: Mapping[str, float]) -> dict[int, float]:
-    """For each number of tokens."""
-    return {int(name.removeprefix("mse_")): error for name, error in measures.items() if name.startswith("mse_")}
-
-
-def _nll(measures: Mapping[str, float], prefix: int | None) -> float:
-    """Of a chunk's tokens, or of the first of them."""
-    if prefix is None or not measures:
-        return measures.get("nll_chunk", math.nan)
-    return sum(measures[f"nll_{n}"] for n in range(1, prefix + 1))
-
-
-_PREDICTORS: dict[str, Callable[[Point], float]] = {
+_PREDICTORS: dict[str, Callable[[MethodPoint], float]] = {
     "reconstruction MSE": lambda point: point.mse,
     "bits per chunk under the policy": lambda point: point.bits,
     "tokens per chunk": lambda point: point.tokens,
@@ -132,7 +44,24 @@ _PREDICTORS: dict[str, Callable[[Point], float]] = {
 }
 
 
-def _points_sheet(points: Sequence[Point], notes: Sequence[str]) -> Sheet:
+def evaluations(study: Study) -> list[Evaluation]:
+    """Return what must be run: every method that table-sim compares."""
+    return study.evaluations(COMPARED)
+
+
+def sheets(study: Study) -> list[Sheet]:
+    """Collect and draw what there is, and return the tables of methods and of code lengths."""
+    points = [point for method in COMPARED for point in read_points(study, method)]
+    # Variants are drawn where other tables have run them; nothing is run for this figure alone.
+    variants = (point for method in _VARIANTS if method != OAT for point in read_points(study, method))
+    points += [point for point in variants if point.success is not None]
+    policy = find_policy(study, OAT)
+    lengths = measure_code_lengths(study, policy) if isinstance(policy, AutoregressivePolicy) else None
+    notes = (*circumstances(study), _draw(study, points, lengths))
+    return [_points_sheet(points, notes), _lengths_sheet(lengths, notes)]
+
+
+def _points_sheet(points: Sequence[MethodPoint], notes: Sequence[str]) -> Sheet:
     columns = (
         *("policy", "steps", "tokens", "reconstruction MSE", "NLL, bits per chunk", "open-loop MSE"),
         *("success %", "95 %", "episodes"),
@@ -153,7 +82,7 @@ def _points_sheet(points: Sequence[Point], notes: Sequence[str]) -> Sheet:
     return Sheet(f"{NAME}: error, bits, tokens and success", columns, rows, all_notes)
 
 
-def _reading(points: Sequence[Point]) -> Iterator[str]:
+def _reading(points: Sequence[MethodPoint]) -> Iterator[str]:
     """Yield what must be known to read the columns."""
     yield "MSE and NLL: the checkpoints' own, on held-out chunks; means over training seeds"
     yield (
@@ -171,7 +100,7 @@ def _number(value: float) -> str:
     return NONE if math.isnan(value) else f"{value:.3g}"
 
 
-def _correlation(points: Sequence[Point], value: Callable[[Point], float]) -> str:
+def _correlation(points: Sequence[MethodPoint], value: Callable[[MethodPoint], float]) -> str:
     """Say Spearman's correlation of success and a value, with the number of points that it is over."""
     pairs = [(value(point), point.success.estimate) for point in points if point.success is not None]
     pairs = [pair for pair in pairs if not math.isnan(pair[0])]
@@ -181,7 +110,7 @@ def _correlation(points: Sequence[Point], value: Callable[[Point], float]) -> st
     return str(spearman([one for one, _ in pairs], [other for _, other in pairs]))
 
 
-def _counterexamples(points: Sequence[Point]) -> str:
+def _counterexamples(points: Sequence[MethodPoint]) -> str:
     """Say whether any method with the smaller error acts worse than one with the larger, by paired tests."""
     claim = "claim: reconstruction error alone does not predict success"
     better_than: dict[str, list[str]] = {}
@@ -227,7 +156,7 @@ def _lengths_sheet(lengths: CodeLengths | None, notes: Sequence[str]) -> Sheet:
     return Sheet(title, columns, tuple(rows), (*reading, *notes))
 
 
-def _draw(study: Study, points: Sequence[Point], lengths: CodeLengths | None) -> str:
+def _draw(study: Study, points: Sequence[MethodPoint], lengths: CodeLengths | None) -> str:
     """Draw success against every predictor, and the code lengths of chunks."""
     figure = new_figure(18, 4)
     panels = figure.subplots(1, len(_PREDICTORS) + 1)
@@ -244,7 +173,7 @@ def _draw(study: Study, points: Sequence[Point], lengths: CodeLengths | None) ->
     return save_study_figure(study, NAME, figure)
 
 
-def _draw_point(axes: Any, point: Point, x: float, *, label_left: bool) -> None:
+def _draw_point(axes: Any, point: MethodPoint, x: float, *, label_left: bool) -> None:
     """Draw one method, if its value is known; labels change sides because neighbours are often close."""
     assert point.success is not None
     if math.isnan(x):

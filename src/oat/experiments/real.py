@@ -18,7 +18,7 @@ from oat.robots.trials.run import make_trials
 from oat.robots.trials.table import paper_column, published, trial_sheets
 from oat.sims.config import SimulatorName
 from oat.tables.table import Sheet
-from oat.training.origin import command_line
+from oat.training.command_line import command_line
 
 TRIALS_FOLDER = "trials"
 

@@ -15,6 +15,7 @@ from oat.data.statistics import RunningStatistics
 from oat.errors import InvalidActions
 from oat.io.checkpoints import config_to_json
 from oat.io.extras import import_extra
+from oat.io.training_record import Measures, TrainingRecord
 from oat.tokenizers.evaluation import Chunks, distortions
 from oat.tokenizers.oat import OATConfig, OATTokenizer
 from oat.tokenizers.tokenizer import ActionSpace
@@ -51,15 +52,15 @@ def fit_chunks(
     errors = distortions(tokenizer, Chunks(held_out, torch.ones(held_out.shape[:2], dtype=torch.bool), None)).mean(0)
     if not bool(torch.isfinite(errors).all()):
         raise TrainingFailed(f"the error is not finite after {recipe.steps} steps")
-    tokenizer.fitted_to = {
-        "data": f"{len(actions):,} chunks given to OATProcessor.fit",
-        "validation": _HELD_OUT,
-        "seed": recipe.seed,
-        "normalization": "min_max",
-        "recipe": {name: value for name, value in config_to_json(recipe).items() if name not in _OF_OTHER_LOOPS},
-        "step": recipe.steps,
-        "measures": {f"mse_{k}": error for k, error in enumerate(errors.tolist(), start=1)},
-    }
+    tokenizer.training_record = TrainingRecord(
+        data=f"{len(actions):,} chunks given to OATProcessor.fit",
+        validation=_HELD_OUT,
+        seed=recipe.seed,
+        normalization="min_max",
+        recipe={name: value for name, value in config_to_json(recipe).items() if name not in _OF_OTHER_LOOPS},
+        step=recipe.steps,
+        measures=Measures(mse_of_prefix=dict(enumerate(errors.tolist(), start=1))),
+    )
     return tokenizer
 
 

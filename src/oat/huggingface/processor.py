@@ -129,7 +129,8 @@ class OATProcessor(ProcessorMixin):
         recipe = override(replace(PRESETS[preset].training, seed=seed), steps=steps)
         tokenizer = fit_chunks(actions, config, recipe, device)
         options = f"vocab_size={vocab_size}, preset={preset!r}, steps={recipe.steps}, seed={seed}"
-        tokenizer.fitted_to["command"] = f"OATProcessor.fit(action_data, {options})"
+        command = f"OATProcessor.fit(action_data, {options})"
+        tokenizer.training_record = replace(tokenizer.training_record, command=command)
         return cls(tokenizer)
 
     @classmethod

@@ -5,6 +5,7 @@ from typing import Any
 
 from oat.errors import CheckpointError
 from oat.io.checkpoints import CONFIG_FILE, config_from_json, find_checkpoint, load_checkpoint
+from oat.io.training_record import stored_record
 from oat.policies.autoregressive import TOKENIZER_FOLDER, AutoregressivePolicy
 from oat.policies.context import ContextConfig
 from oat.policies.decoding import Decoding, Denoising, Noise, TokenDecoding
@@ -39,7 +40,7 @@ def load_policy(path: str | Path) -> Policy:
         policy = _build(folder, described)
     except KeyError as error:
         raise CheckpointError(f"{folder / CONFIG_FILE} lacks {error}") from error
-    policy.trained_on = dict(described.get("trained_on", {}))
+    policy.training_record = stored_record(described)
     kept = {name: tensor for name, tensor in policy.state_dict().items() if name not in policy.own_state()}
     try:
         policy.load_state_dict({**kept, **tensors})

@@ -17,6 +17,7 @@ from oat.errors import InvalidOption
 from oat.interfaces import Observation
 from oat.io.checkpoints import config_to_json, staged_checkpoint, write_checkpoint
 from oat.io.model_cards import ModelCard
+from oat.io.training_record import TrainingRecord
 from oat.nn.transformer import Backbone, Width
 from oat.nn.vision import HuggingFaceVision
 from oat.policies.context import ContextConfig, ContextEncoder, Values
@@ -51,7 +52,7 @@ class Policy(nn.Module, ChunkPredictor):
         self.space, self.config = space, config
         self.context = ContextEncoder(context, config.width.dim)
         self.backbone = Backbone(config.width, config.layers)
-        self.trained_on: dict[str, Any] = {}
+        self.training_record = TrainingRecord()
         """How it was trained (data, split, seed, recipe, measures); stored with every checkpoint."""
 
     @property
@@ -112,7 +113,7 @@ class Policy(nn.Module, ChunkPredictor):
                 "configuration": f"`{json.dumps(config_to_json(self.config))}`",
             },
             ranges=self.action_normalizer.ranges(),
-            origin=self.trained_on,
+            record=self.training_record,
         )
 
     def describe(self) -> dict[str, Any]:
@@ -121,7 +122,7 @@ class Policy(nn.Module, ChunkPredictor):
             "context": config_to_json(_with_architecture(self.context)),
             "space": config_to_json(self.space),
             "config": config_to_json(self.config),
-            "trained_on": self.trained_on,
+            "trained_on": self.training_record.to_json(),
         }
 
     def own_state(self) -> dict[str, Tensor]:

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oat.io.checkpoints import CONFIG_FILE, find_checkpoint
+from oat.io.training_record import stored_record
 from oat.report.results_folder import ResultsFolder
-
-_UNKNOWN = "—"
 
 
 @dataclass(frozen=True)
@@ -29,11 +28,16 @@ def read_checkpoints(folder: ResultsFolder) -> list[Checkpoint]:
 
 def _read_checkpoint(path: Path, name: str) -> Checkpoint:
     config = json.loads((find_checkpoint(path) / CONFIG_FILE).read_text("utf-8"))
-    record = config.get("fitted_to") or config.get("trained_on") or {}
+    record = stored_record(config)
     return Checkpoint(
         name=name,
         kind=str(config["kind"]),
-        seed=str(record.get("seed", _UNKNOWN)),
-        steps=str(record.get("step", _UNKNOWN)),
-        command=str(record.get("command", _UNKNOWN)),
+        seed=_text(record.seed),
+        steps=_text(record.step),
+        command=_text(record.command),
     )
+
+
+def _text(value: object) -> str:
+    """Return a value of the record as a cell of the table, with a dash where nobody noted it."""
+    return "—" if value is None else str(value)

@@ -36,9 +36,7 @@ def inspect_tokenizer(
         raise InvalidOption(
             f"{data} has {episodes.action_dim}-D actions, the tokenizer is for {tokenizer.action_dim}-D"
         )
-    validation = float(tokenizer.fitted_to.get("validation", 0.1))
-    seed = int(tokenizer.fitted_to.get("seed", 0))
-    windows, held_out = split_windows(episodes, tokenizer.space, validation, seed)
+    windows, held_out = split_windows(episodes, tokenizer.space, *tokenizer.training_record.split())
     chunks = draw_chunks(held_out, tokenizer, _CHUNKS)
     everything = draw_chunks(held_out, tokenizer)
     limits = _error_limits(tokenizer) if tokenizer.prefix_decodable else ()

@@ -1,6 +1,6 @@
 """Measure tokenizers on held-out chunks, and decode a few of those chunks prefix by prefix."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from jaxtyping import Int64
 from oat.data.chunks import Windows
 from oat.data.episodes import Episodes
 from oat.errors import InvalidOption
+from oat.io.training_record import TrainingRecord
 from oat.report.datasets import NamedDataset
 from oat.report.results_folder import method_of
 from oat.tokenizers.evaluation import (
@@ -88,10 +89,7 @@ def measure_tokenizer(name: str, path: Path, candidates: Sequence[NamedDataset])
     """Measure the tokenizer at a path on the data set that it was fitted to, or on the one that comes closest."""
     tokenizer = load_tokenizer(path)
     dataset = _choose_dataset(name, tokenizer, candidates)
-    fitted_to = tokenizer.fitted_to
-    validation = float(fitted_to.get("validation", 0.1))
-    seed = int(fitted_to.get("seed", 0))
-    _, held_out = split_windows(dataset.episodes, tokenizer.space, validation, seed)
+    _, held_out = split_windows(dataset.episodes, tokenizer.space, *tokenizer.training_record.split())
     numbers = draw_windows(held_out, _CHUNKS)
     chunks = chunks_at(held_out, numbers, tokenizer)
     shown = list(dict.fromkeys(typical_chunks(chunks, _EXAMPLES)))
@@ -106,16 +104,16 @@ def measure_tokenizer(name: str, path: Path, candidates: Sequence[NamedDataset])
         vocab_size=tokenizer.vocab_size,
         evaluation=evaluate(tokenizer, chunks, everything=draw_chunks(held_out, tokenizer), name=name),
         examples=_decode_examples(tokenizer, held_out, numbers[shown]),
-        remark=_remark(name, fitted_to, dataset),
+        remark=_remark(name, tokenizer.training_record, dataset),
     )
 
 
-def _remark(name: str, fitted_to: Mapping[str, object], dataset: NamedDataset) -> str:
+def _remark(name: str, record: TrainingRecord, dataset: NamedDataset) -> str:
     """Warn where the split into training and held-out episodes may have been another than this one."""
-    if any(_closeness(fitted_to, dataset)):
+    if any(_closeness(record, dataset)):
         return ""
     return (
-        f"{name} was fitted to {fitted_to.get('data', 'unknown data')}, which may hold the same episodes as "
+        f"{name} was fitted to {record.data or 'unknown data'}, which may hold the same episodes as "
         f"{dataset.name}: its chunks may not be new to it."
     )
 
@@ -134,14 +132,14 @@ def _choose_dataset(name: str, tokenizer: ActionTokenizer, candidates: Sequence[
             f"there is no data set with {tokenizer.action_dim}-D actions to hold the tokenizer {name} against; "
             "name one with --data"
         )
-    return max(fitting, key=lambda dataset: _closeness(tokenizer.fitted_to, dataset))
+    return max(fitting, key=lambda dataset: _closeness(tokenizer.training_record, dataset))
 
 
-def _closeness(fitted_to: Mapping[str, object], dataset: NamedDataset) -> tuple[bool, bool]:
+def _closeness(record: TrainingRecord, dataset: NamedDataset) -> tuple[bool, bool]:
     """Return whether a data set is where the tokenizer was fitted from, and whether it has as many frames."""
-    same_path = Path(str(fitted_to.get("data", ""))).resolve() == dataset.path.resolve()
+    same_path = Path(record.data or "").resolve() == dataset.path.resolve()
     # A data set that was moved, or copied from another machine, is recognised by its size.
-    return same_path, fitted_to.get("frames") == dataset.episodes.num_frames
+    return same_path, record.frames == dataset.episodes.num_frames
 
 
 def _decode_examples(

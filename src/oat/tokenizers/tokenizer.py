@@ -27,6 +27,7 @@ from oat.io.checkpoints import (
     write_checkpoint,
 )
 from oat.io.model_cards import ModelCard
+from oat.io.training_record import TrainingRecord, stored_record
 from oat.tokenizers.tokens import Array, TokenLike, Tokens, as_tokens
 
 _LOAD = """import oat
@@ -94,7 +95,7 @@ class ActionTokenizer(nn.Module, ABC):
         super().__init__()
         self.space = space
         self.normalizer = Normalizer(space.model_dim)
-        self.fitted_to: dict[str, Any] = {}
+        self.training_record = TrainingRecord()
         """How it was fitted (data, split, seed, recipe, measures); stored with every checkpoint."""
 
     @property
@@ -222,7 +223,7 @@ class ActionTokenizer(nn.Module, ABC):
     def save_files(self, directory: Path, card: ModelCard | None = None) -> None:
         """Write the checkpoint's files, with this card or its usual one, into an existing directory."""
         described = {"space": config_to_json(self.space), "config": config_to_json(self.config)}
-        described |= {"fitted_to": self.fitted_to, **self.text_state()}
+        described |= {"fitted_to": self.training_record.to_json(), **self.text_state()}
         write_checkpoint(directory, self.kind, described, self.state_dict(), card or self.card())
 
     def card(self) -> ModelCard:
@@ -245,7 +246,7 @@ class ActionTokenizer(nn.Module, ABC):
                 "configuration": f"`{json.dumps(config_to_json(self.config))}`",
             },
             ranges=self.normalizer.ranges(),
-            origin=self.fitted_to,
+            record=self.training_record,
             bits=math.log2(self.vocab_size),
         )
 
@@ -257,7 +258,7 @@ class ActionTokenizer(nn.Module, ABC):
         space = config_from_json(ActionSpace, described["space"])
         config: Any = config_from_json(cls.config_class, described["config"])
         tokenizer = cls(space, config)  # type: ignore[call-arg]  # every kind takes its configuration
-        tokenizer.fitted_to = dict(described.get("fitted_to", {}))
+        tokenizer.training_record = stored_record(described)
         tokenizer.load_text_state(described)
         try:
             tokenizer.load_state_dict(tensors)

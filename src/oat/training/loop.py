@@ -23,6 +23,7 @@ from oat.errors import CheckpointError, DatasetExists, OatError
 from oat.io.atomic import exclusive, staged_directory
 from oat.io.checkpoints import BEST, config_to_json
 from oat.io.progress import progress_bar
+from oat.io.training_record import Measures, TrainingRecord
 from oat.training.config import TrainConfig
 from oat.training.logs import MetricLog
 from oat.training.optimizers import make_optimizers
@@ -52,11 +53,11 @@ class Trainable(Protocol):
         """The loss of a batch and further numbers worth logging; `module` is the model, perhaps wrapped."""
         ...
 
-    def validate(self, module: nn.Module) -> Mapping[str, float]:
-        """Held-out measures; the one called "score" (smaller is better) decides which checkpoint is the best."""
+    def validate(self, module: nn.Module) -> Measures:
+        """Return held-out measures; their score (smaller is better) decides which checkpoint is the best."""
         ...
 
-    def save(self, module: nn.Module, directory: Path, training: Mapping[str, Any]) -> None:
+    def save(self, module: nn.Module, directory: Path, progress: TrainingRecord) -> None:
         """Write the model's files into an existing directory; they record the training's recipe, step and measures."""
         ...
 
@@ -180,14 +181,15 @@ class _Run:
         if log is None:
             return
         measures = self.task.validate(averaged)
-        log.write(step, {f"validation/{name}": value for name, value in measures.items()})
-        training = {"recipe": config_to_json(self.config), "step": step, "measures": dict(measures)}
-        if measures["score"] < self.best:
-            self.best = measures["score"]
+        log.write(step, {f"validation/{name}": value for name, value in measures.to_json().items()})
+        progress = TrainingRecord(recipe=config_to_json(self.config), step=step, measures=measures)
+        assert measures.score is not None, "what is trained has a score, or no checkpoint could be the best"
+        if measures.score < self.best:
+            self.best = measures.score
             with staged_directory(self.out / BEST) as folder:
-                self.task.save(averaged, folder, training)
+                self.task.save(averaged, folder, progress)
         with staged_directory(self.out / "last") as folder:
-            self.task.save(averaged, folder, training)
+            self.task.save(averaged, folder, progress)
             torch.save(self._state(), folder / STATE_FILE)
 
     def _state(self) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from oat.data.shuffle import Permutation, derive_key
 from oat.data.transforms import transform_inputs
 from oat.errors import InvalidOption
 from oat.interfaces import Observation
+from oat.io.training_record import Measures, TrainingRecord
 from oat.nn.transformer import Width
 from oat.policies.autoregressive import AutoregressivePolicy
 from oat.policies.context import Values, VisionConfig, describe_context
@@ -30,9 +31,9 @@ from oat.tokenizers.bin import BinTokenizer
 from oat.tokenizers.decoder import masked_error
 from oat.tokenizers.tokenizer import ActionTokenizer
 from oat.tokenizers.tokens import Tokens
+from oat.training.command_line import begin_record
 from oat.training.config import TrainConfig, TrainPolicyConfig
 from oat.training.loop import train
-from oat.training.origin import describe_origin
 from oat.training.token_cache import TokenCache, cache_tokens, encode_batch, tokenizer_fingerprint
 from oat.training.tokenizers import action_space, load_tokenizer
 
@@ -102,7 +103,7 @@ class _PolicyTraining:
 
     def _identity_of(self, policy: Policy) -> dict[str, Any]:
         described = {name: value for name, value in policy.describe().items() if name != "trained_on"}
-        normalization = policy.trained_on.get("normalization")
+        normalization = policy.training_record.normalization
         learning = {"vision_learning_rate": self.vision_learning_rate, "normalization": normalization}
         return {"policy": policy.kind, **learning, **described}
 
@@ -114,9 +115,9 @@ class _PolicyTraining:
     def learning_rates(self) -> Mapping[str, float]:
         return {"context.vision.": self.vision_learning_rate}
 
-    def save(self, module: nn.Module, directory: Path, training: Mapping[str, Any]) -> None:
+    def save(self, module: nn.Module, directory: Path, progress: TrainingRecord) -> None:
         assert isinstance(module, Policy)
-        module.trained_on = {**module.trained_on, **training}
+        module.training_record = module.training_record.updated(progress)
         module.save_files(directory)
 
     def _inputs(self, policy: Policy, batch: Batch) -> tuple[Values, Tensor]:
@@ -160,7 +161,7 @@ class AutoregressiveTraining(_PolicyTraining):
         return encode_batch(self.module.tokenizer, batch)
 
     @torch.no_grad()
-    def validate(self, module: nn.Module) -> Mapping[str, float]:
+    def validate(self, module: nn.Module) -> Measures:
         assert isinstance(module, AutoregressivePolicy)
         sums, chunks = torch.zeros(3, module.length), 0
         for batch in self._blocks(_VALIDATION_WINDOWS):
@@ -174,19 +175,26 @@ class AutoregressiveTraining(_PolicyTraining):
             sums[:, : nll.shape[1]] += torch.stack([nll.sum(0), right.sum(0), counts.sum(0)]).cpu()
             chunks += len(fitting)
         nll, right, counts = sums
-        measures = {"score": float(nll.sum() / counts.sum()), "nll_chunk": float(nll.sum()) / max(chunks, 1)}
-        for place in torch.nonzero(counts)[:_SHOWN_POSITIONS, 0].tolist():
-            measures[f"nll_{place + 1}"] = float(nll[place] / counts[place])
-            measures[f"accuracy_{place + 1}"] = float(right[place] / counts[place])
-        return {**measures, **self._generate(module)}
+        places = torch.nonzero(counts)[:_SHOWN_POSITIONS, 0].tolist()
+        taught = Measures(
+            score=float(nll.sum() / counts.sum()),
+            nll_of_chunk=float(nll.sum()) / max(chunks, 1),
+            nll_of_token={place + 1: float(nll[place] / counts[place]) for place in places},
+            accuracy_of_token={place + 1: float(right[place] / counts[place]) for place in places},
+        )
+        return self._with_generated(taught, module)
 
-    def _generate(self, policy: AutoregressivePolicy) -> dict[str, float]:
+    def _with_generated(self, taught: Measures, policy: AutoregressivePolicy) -> Measures:
+        """Return the measures with the errors of chunks that the policy generates itself."""
         errors = self._open_loop(policy, TokenDecoding(greedy=True))
         if policy.tokenizer.prefix_decodable:
-            return {f"mse_{count}": float(mean) for count, mean in enumerate(errors.mean(1), start=1)}
+            return replace(taught, mse_of_prefix=dict(enumerate(errors.mean(1).tolist(), start=1)))
         undecodable = errors[-1].isnan()
-        measures = {"undecodable": float(undecodable.float().mean())}
-        return measures if bool(undecodable.all()) else {"mse": float(errors[-1].nanmean()), **measures}
+        return replace(
+            taught,
+            undecodable=float(undecodable.float().mean()),
+            mse=None if bool(undecodable.all()) else float(errors[-1].nanmean()),
+        )
 
 
 @dataclass
@@ -204,10 +212,10 @@ class DiffusionTraining(_PolicyTraining):
         return module(values, tasks, self.module.to_model_space(actions, state), valid, generator).mean(), {}
 
     @torch.no_grad()
-    def validate(self, module: nn.Module) -> Mapping[str, float]:
+    def validate(self, module: nn.Module) -> Measures:
         assert isinstance(module, DiffusionPolicy)
         mse = float(self._open_loop(module, module.default_decoding)[-1].mean())
-        return {"score": mse, "mse": mse}
+        return Measures(score=mse, mse=mse)
 
 
 def _mean_over_processes(count: Float[Tensor, ""]) -> Float[Tensor, ""]:
@@ -249,12 +257,12 @@ def train_policy(config: TrainPolicyConfig) -> None:
         policy.normalizer = Normalizer.from_statistics(statistics, config.normalization)
         task = DiffusionTraining(*common, policy)
     policy.context.fit(windows.episodes)
-    normalization = config.normalization if tokenizer is None else tokenizer.fitted_to.get("normalization", "")
-    policy.trained_on = {
-        **describe_origin("train", config, episodes),
-        "normalization": normalization,
-        "demonstrator": config.demonstrator or read_demonstrator(config.data),
-    }
+    normalization = config.normalization if tokenizer is None else tokenizer.training_record.normalization
+    policy.training_record = replace(
+        begin_record("train", config, episodes),
+        normalization=normalization,
+        demonstrator=config.demonstrator or read_demonstrator(config.data),
+    )
     train(task, windows, config.recipe.apply(replace(preset.training, seed=config.seed)), config.out, config.resume)
 
 

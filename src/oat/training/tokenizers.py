@@ -15,6 +15,7 @@ from oat.data.normalize import Normalizer, action_statistics
 from oat.data.transforms import ActionTransform, transform_inputs
 from oat.errors import DatasetExists, unknown_name
 from oat.io.checkpoints import checkpoint_kind, config_to_json, find_checkpoint, load_checkpoint
+from oat.io.training_record import Measures, TrainingRecord
 from oat.nn.transformer import Width
 from oat.tokenizers import TOKENIZERS
 from oat.tokenizers.autoencoder import AutoencoderConfig, AutoencoderTokenizer, ObjectiveConfig
@@ -27,9 +28,9 @@ from oat.tokenizers.oat import OATConfig
 from oat.tokenizers.options import check_options
 from oat.tokenizers.quest import DOWNSAMPLING, QueSTConfig
 from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer
+from oat.training.command_line import begin_record
 from oat.training.config import FitConfig, TokenizerOptions, TrainConfig, override
 from oat.training.loop import train
-from oat.training.origin import describe_origin
 
 _VALIDATION_CHUNKS = 1024
 _MERGE_CHUNKS = 200_000  # what BPE learns from more is negligible, and it reads them all
@@ -146,7 +147,7 @@ class TokenizerTraining:
     def identity(self) -> Mapping[str, Any]:
         module = self.module
         described = {"space": config_to_json(module.space), "model": config_to_json(module.config)}
-        return {"tokenizer": module.kind, "normalization": module.fitted_to.get("normalization"), **described}
+        return {"tokenizer": module.kind, "normalization": module.training_record.normalization, **described}
 
     def learning_rates(self) -> Mapping[str, float]:
         return {}
@@ -156,17 +157,19 @@ class TokenizerTraining:
         step = module(self.module.to_model_space(actions, state), valid, generator)
         return step.loss, {"mse": step.errors.mean()}
 
-    def validate(self, module: nn.Module) -> Mapping[str, float]:
+    def validate(self, module: nn.Module) -> Measures:
         """The score is over the prefixes that are trained: of OAT×, only the whole sequence is."""
         assert isinstance(module, AutoencoderTokenizer)
         errors, lengths = distortions(module, self.held_out).mean(0).cpu(), torch.tensor(prefix_lengths(module))
         trained = keep_lengths(module.config.objective.keep).probabilities(module.max_tokens)[lengths - 1] > 0
-        named = {f"mse_{k}": float(e) for k, e in zip(lengths.tolist(), errors, strict=True)}
-        return {"score": float(errors[trained].log().mean()), **named}
+        return Measures(
+            score=float(errors[trained].log().mean()),
+            mse_of_prefix=dict(zip(lengths.tolist(), errors.tolist(), strict=True)),
+        )
 
-    def save(self, module: nn.Module, directory: Path, training: Mapping[str, Any]) -> None:
+    def save(self, module: nn.Module, directory: Path, progress: TrainingRecord) -> None:
         assert isinstance(module, AutoencoderTokenizer)
-        module.fitted_to = {**module.fitted_to, **training}
+        module.training_record = module.training_record.updated(progress)
         module.save_files(directory)
 
 
@@ -192,7 +195,7 @@ def fit_tokenizer(config: FitConfig) -> None:
     torch.manual_seed(config.seed)
     tokenizer = make_tokenizer(config.tokenizer, space, config.preset, config.model)
     tokenizer.normalizer = Normalizer.from_statistics(action_statistics(windows, space.transform), config.normalization)
-    tokenizer.fitted_to = describe_origin("fit", config, episodes) | {"normalization": config.normalization}
+    tokenizer.training_record = replace(begin_record("fit", config, episodes), normalization=config.normalization)
     chunks = draw_chunks(held_out, tokenizer, _VALIDATION_CHUNKS)
     if isinstance(tokenizer, AutoencoderTokenizer):
         recipe = config.recipe.apply(replace(PRESETS[config.preset].training, seed=config.seed))
@@ -202,5 +205,6 @@ def fit_tokenizer(config: FitConfig) -> None:
         raise DatasetExists(f"{config.out} holds a tokenizer; --resume fits it anew, another --out keeps it")
     fit_analytic(tokenizer, windows)
     lengths, errors = chunks.encode(tokenizer).lengths, distortions(tokenizer, chunks)
-    tokenizer.fitted_to["measures"] = {"tokens": float(lengths.double().mean()), "mse": float(errors.mean())}
+    measures = Measures(tokens=float(lengths.double().mean()), mse=float(errors.mean()))
+    tokenizer.training_record = replace(tokenizer.training_record, measures=measures)
     tokenizer.save(config.out)

@@ -1,8 +1,7 @@
 """A study's models, and the demonstrations that none of them was trained on."""
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -13,6 +12,7 @@ from oat.data.shuffle import Permutation, derive_key
 from oat.experiments.study.methods import Method
 from oat.experiments.study.study import Study
 from oat.io.checkpoints import CONFIG_FILE, find_checkpoint
+from oat.io.training_record import Measures, TrainingRecord, stored_record
 from oat.policies import Policy, load_policy
 from oat.tokenizers import ActionTokenizer
 from oat.tokenizers.evaluation import Chunks, draw_chunks
@@ -33,26 +33,24 @@ def find_policy(study: Study, method: Method, seed: int = 0) -> Policy | None:
     return load_policy(study.folder / name) if study.finished(name) else None
 
 
-def read_measures(study: Study, name: str) -> Mapping[str, float]:
-    """What the checkpoint of a run, of a tokenizer or of a policy, was worth on held-out chunks; nothing without it."""
+def read_measures(study: Study, name: str) -> Measures:
+    """Return what the best checkpoint of a run was worth on held-out chunks; nothing is known of a run to come."""
     if not study.finished(name):
-        return {}
-    described: dict[str, Any] = json.loads((find_checkpoint(study.folder / name) / CONFIG_FILE).read_text("utf-8"))
-    origin = described.get("trained_on") or described.get("fitted_to") or {}
-    measures: Mapping[str, float] = origin.get("measures", {})
-    return measures
+        return Measures()
+    described = json.loads((find_checkpoint(study.folder / name) / CONFIG_FILE).read_text("utf-8"))
+    return stored_record(described).measures or Measures()
 
 
-def held_out_episodes(study: Study, origin: Mapping[str, Any]) -> Episodes:
-    """Those that a model of this origin (`fitted_to` or `trained_on`) was not trained on."""
+def held_out_episodes(study: Study, record: TrainingRecord) -> Episodes:
+    """Return the study's demonstrations that a model with this record was not trained on."""
     episodes = open_dataset(study.data)
-    return episodes.select(split_episodes(episodes, float(origin["validation"]), int(origin["seed"]))[1])
+    _, held_out = split_episodes(episodes, *record.split())
+    return episodes.select(held_out)
 
 
 def held_out_chunks(study: Study, tokenizer: ActionTokenizer) -> Chunks:
     """As many as the scale looks at."""
-    validation, seed = float(tokenizer.fitted_to["validation"]), int(tokenizer.fitted_to["seed"])
-    _, held_out = split_windows(open_dataset(study.data), tokenizer.space, validation, seed)
+    _, held_out = split_windows(open_dataset(study.data), tokenizer.space, *tokenizer.training_record.split())
     return draw_chunks(held_out, tokenizer, study.scale.chunks)
 
 
@@ -61,7 +59,7 @@ def held_out_windows(study: Study, policy: Policy) -> Windows:
     seen, key = policy.observed, policy.space.transform.state_key
     observed = (*seen.keys, *(() if key in (None, *seen.keys) else (str(key),)))
     window = WindowConfig(policy.space.action_horizon, seen.obs_horizon, observed)
-    return Windows(held_out_episodes(study, policy.trained_on), window)
+    return Windows(held_out_episodes(study, policy.training_record), window)
 
 
 def held_out_batches(study: Study, windows: Windows) -> Iterator[Batch]:

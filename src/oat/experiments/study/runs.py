@@ -15,8 +15,8 @@ from oat.errors import InvalidOption
 from oat.evaluation.config import EvalConfig
 from oat.io.atomic import explain_write_errors, staged_file
 from oat.sims.config import CollectConfig
+from oat.training.command_line import command_line
 from oat.training.config import FitConfig, TrainPolicyConfig
-from oat.training.origin import command_line
 
 Config = CollectConfig | FitConfig | TrainPolicyConfig | EvalConfig
 

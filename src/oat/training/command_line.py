@@ -1,4 +1,4 @@
-"""Where a checkpoint comes from: what it records of its data and its training, and what its model card shows."""
+"""The command line that gives a configuration, and the training record that begins with it."""
 
 import shlex
 from collections.abc import Iterator
@@ -8,20 +8,21 @@ from typing import Any, get_args
 import tyro
 
 from oat.data.episodes import Episodes
+from oat.io.training_record import TrainingRecord
 from oat.training.config import FitConfig, TrainPolicyConfig
 
 
-def describe_origin(verb: str, config: FitConfig | TrainPolicyConfig, episodes: Episodes) -> dict[str, Any]:
-    """All that is known before training; recipe, steps and measures are added with every checkpoint."""
-    return {
-        "data": str(config.data),
-        "episodes": len(episodes),
-        "frames": episodes.num_frames,
-        "tasks": len(episodes.tasks),
-        "validation": config.validation,
-        "seed": config.seed,
-        "command": command_line(verb, config),
-    }
+def begin_record(verb: str, config: FitConfig | TrainPolicyConfig, episodes: Episodes) -> TrainingRecord:
+    """Return what is known before training; recipe, steps and measures are added with every checkpoint."""
+    return TrainingRecord(
+        data=str(config.data),
+        episodes=len(episodes),
+        frames=episodes.num_frames,
+        tasks=len(episodes.tasks),
+        validation=config.validation,
+        seed=config.seed,
+        command=command_line(verb, config),
+    )
 
 
 def command_line(verb: str, config: Any) -> str:
