@@ -17,9 +17,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from oat.data.chunks import WindowConfig, Windows, stream
+from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import STATE, open_dataset
-from oat.data.lerobot_writer import LeRobotWriter
+from oat.data.lerobot import LeRobotWriter
+from oat.data.stream import stream
 from oat.interfaces import Demonstration, ExpertConfig
 from oat.sims import load_simulator
 from oat.sims.collect import AttemptStore, attempt_seed, run_attempt

@@ -33,10 +33,10 @@ from rich.table import Table
 from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import STATE, Episodes
 from oat.data.normalize import Normalizer, action_statistics
-from oat.evaluation.protocol import PROTOCOLS
+from oat.evaluation.protocol import find_protocol
 from oat.evaluation.records import EpisodeKey
 from oat.evaluation.rollout import Episode, Rollout
-from oat.evaluation.workers.pool import Crew, Lost, Worker
+from oat.evaluation.workers.pool import EnvironmentPool, Lost, Worker
 from oat.evaluation.workers.processes import LocalProcesses, PipeLink
 from oat.evaluation.workers.worker import Answer, Message, Reset, Segment
 from oat.policies import AutoregressivePolicy, TokenDecoding
@@ -101,11 +101,11 @@ def cpu_seconds(processes: Sequence[int]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-class WatchedCrew(Crew[PipeLink]):
+class WatchedCrew(EnvironmentPool[PipeLink]):
     """Remembers what was executed."""
 
     def __init__(self, steps: int, batch: int) -> None:
-        super().__init__(LocalProcesses(replace(PROTOCOLS["metaworld"], max_steps=steps)), CORES, seats=batch)
+        super().__init__(LocalProcesses(replace(find_protocol("metaworld"), max_steps=steps)), CORES, seats=batch)
         self.played: dict[Worker, list[tuple[int, list[np.ndarray]]]] = defaultdict(list)
 
     @property

@@ -11,7 +11,7 @@ import numpy as np
 import zarr
 
 from oat.data.episodes import IMAGES, STATE
-from oat.data.lerobot_writer import LeRobotWriter
+from oat.data.lerobot import LeRobotWriter
 
 CAMERA = IMAGES + "front"
 FPS = 20.0

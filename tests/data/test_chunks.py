@@ -10,8 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oat.data.chunks import Batch, Mixture, WindowConfig, Windows, split_episodes, stream
+from oat.data.chunks import Batch, WindowConfig, Windows
 from oat.data.episodes import STATE, Episodes, open_dataset
+from oat.data.mixture import Mixture
+from oat.data.splits import split_episodes
+from oat.data.stream import stream
 from oat.errors import InvalidOption, UnknownName
 
 

@@ -158,7 +158,7 @@ def test_unknown_paths_say_what_is_readable(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(UnknownFormat, match="no such file"):
         open_dataset(tmp_path / "absent")
-    with pytest.raises(UnknownFormat, match=r"LeRobotDataset v3.0.*hdf5.*zarr.*npz"):
+    with pytest.raises(UnknownFormat, match=r"LeRobotDataset v3.0.*zarr.*hdf5.*npz"):
         open_dataset(tmp_path / "notes.txt")
     with pytest.raises(UnknownFormat):
         open_dataset(tmp_path)

@@ -8,9 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oat.data.chunks import WindowConfig, Windows, split_episodes
+from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import STATE, Episodes
 from oat.data.normalize import NORMALIZATIONS, Normalizer, action_statistics, observation_statistics
+from oat.data.splits import split_episodes
 from oat.data.statistics import RunningStatistics
 from oat.data.transforms import Relative, Rotation6D
 from oat.errors import InvalidEpisode, InvalidOption, TransformError

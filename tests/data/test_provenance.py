@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from oat.data.episodes import WhenExists
-from oat.data.lerobot_writer import LeRobotWriter
+from oat.data.lerobot import LeRobotWriter
 from oat.data.provenance import PROVENANCE_PATH, read_demonstrator, read_provenance
 from oat.errors import CorruptDataset
 from tests.datasets import FPS, make_episodes, write_lerobot

@@ -13,16 +13,16 @@ import torch
 
 from oat.data.episodes import STATE, Episodes
 from oat.errors import InvalidObservation, SimulatorError
-from oat.evaluation.protocol import Protocol
 from oat.evaluation.records import EpisodeKey, EpisodeRecord
 from oat.evaluation.rollout import Episode, Rollout
-from oat.evaluation.workers.pool import Crew, Lost, Worker
+from oat.evaluation.workers.pool import EnvironmentPool, Lost, Worker
 from oat.evaluation.workers.processes import LocalProcesses, PipeLink
-from oat.evaluation.workers.worker import Act, Crash, Host, Reset, Segment
+from oat.evaluation.workers.worker import Act, Crash, EnvironmentWorker, Reset, Segment
 from oat.nn.transformer import Width
 from oat.policies import AutoregressivePolicy, Chunk, Decoding, TokenDecoding
 from oat.policies.context import describe_context
 from oat.policies.policy import PolicyConfig
+from oat.protocol import Protocol
 from tests.evaluation.point import CRASH_ALWAYS, CRASH_ONCE, DIM, FAIL_ALWAYS, UNBUILDABLE, PointEnv, make_point
 from tests.tokenizers.fitted import HORIZON, fitted
 
@@ -53,14 +53,14 @@ def plan(
     return [Episode(key, decoding, "move", film=key.condition in film) for key in keys]
 
 
-def open_crew(processes: int = 2, seats: int = 2, protocol: Protocol = PROTOCOL) -> Crew[PipeLink]:
-    return Crew(LocalProcesses(protocol, make_point), processes, seats)
+def open_crew(processes: int = 2, seats: int = 2, protocol: Protocol = PROTOCOL) -> EnvironmentPool[PipeLink]:
+    return EnvironmentPool(LocalProcesses(protocol, make_point), processes, seats)
 
 
 def run(
     episodes: Sequence[Episode],
     policy: AutoregressivePolicy | None = None,
-    crew: Crew[Any] | None = None,
+    crew: EnvironmentPool[Any] | None = None,
     batch: int = 3,
 ) -> dict[int, EpisodeRecord]:
     records: list[EpisodeRecord] = []
@@ -203,7 +203,7 @@ def test_a_process_that_dies_blames_the_message_it_was_busy_with(tmp_path: Path)
         assert isinstance(crew.wait()[0][1], Segment)
 
 
-def _wait_for(crew: Crew[PipeLink], count: int) -> list[tuple[Worker, object]]:
+def _wait_for(crew: EnvironmentPool[PipeLink], count: int) -> list[tuple[Worker, object]]:
     answers: list[tuple[Worker, object]] = []
     while len(answers) < count:
         answers.extend(crew.wait())
@@ -221,7 +221,7 @@ def test_only_processes_that_are_needed_are_started(tmp_path: Path) -> None:
 def test_only_frames_that_the_policy_will_see_are_observed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, execute: int, expected: list[int]
 ) -> None:
-    host, observed = Host(replace(PROTOCOL, max_steps=18, execute=execute), make_point), []
+    host, observed = EnvironmentWorker(replace(PROTOCOL, max_steps=18, execute=execute), make_point), []
     step = PointEnv.step
 
     def watched(env: PointEnv, action: np.ndarray, observe: bool = True) -> object:
@@ -239,7 +239,7 @@ def test_only_frames_that_the_policy_will_see_are_observed(
 
 
 def test_a_host_survives_what_it_is_asked(tmp_path: Path) -> None:
-    host = Host(PROTOCOL, make_point)
+    host = EnvironmentWorker(PROTOCOL, make_point)
     assert isinstance(host.answer(Act(None)), Crash)  # before any episode
     assert isinstance(host.answer(Reset(str(tmp_path), 5)), Segment)
     assert len(host.environments) == 1

@@ -7,11 +7,11 @@ import numpy as np
 
 from oat.data.video import VideoDecoder
 from oat.errors import InvalidOption
-from oat.evaluation.protocol import PROTOCOLS
+from oat.evaluation.protocol import find_protocol
 from oat.evaluation.records import EpisodeRecord
 from oat.evaluation.rollout import Rollout
 from oat.evaluation.videos import Film
-from oat.evaluation.workers.worker import Act, Host, Reset, Segment, make_environment
+from oat.evaluation.workers.worker import Act, EnvironmentWorker, Reset, Segment, make_environment
 from oat.interfaces import ExpertConfig, Filmable
 from oat.sims.metaworld import MetaWorld, MetaWorldEnv
 from tests.evaluation.point import DIM, make_point
@@ -52,7 +52,7 @@ def test_only_the_episodes_asked_for_are_filmed(tmp_path: Path) -> None:
 
 
 def test_a_video_shows_time_passing_and_the_predicted_path(tmp_path: Path) -> None:
-    host = Host(VISIBLE, make_point)
+    host = EnvironmentWorker(VISIBLE, make_point)
     host.answer(Reset(str(tmp_path), 20, film=True))
     chunk = np.zeros((HORIZON, DIM), np.float32)
     for message in (Act(chunk), Act(None), Act(chunk)):
@@ -73,7 +73,7 @@ def test_a_video_shows_time_passing_and_the_predicted_path(tmp_path: Path) -> No
 
 
 def test_what_cannot_be_filmed_says_so(tmp_path: Path) -> None:
-    answer = Host(PROTOCOL, make_point).answer(Reset(str(tmp_path), 5, film=True))
+    answer = EnvironmentWorker(PROTOCOL, make_point).answer(Reset(str(tmp_path), 5, film=True))
     assert isinstance(answer, InvalidOption)
     assert "point cannot be filmed: leave out --videos" in str(answer)
 
@@ -83,7 +83,7 @@ def test_metaworld_is_filmed_as_it_is(tmp_path: Path) -> None:
     actions = MetaWorld().expert("drawer-open", ExpertConfig()).demonstrate(0).actions[:32]
     ends = []
     for film in (False, True):
-        host = Host(replace(PROTOCOLS["metaworld"], max_steps=32, execute=32), make_environment)
+        host = EnvironmentWorker(replace(find_protocol("metaworld"), max_steps=32, execute=32), make_environment)
         host.answer(Reset("drawer-open", 0, film))
         env = host.environments["drawer-open"]
         assert isinstance(env, MetaWorldEnv)

@@ -10,7 +10,8 @@ from oat.experiments.reproduce import reproduce
 from oat.experiments.study.methods import OAT
 from oat.experiments.study.scales import SCALES
 from oat.experiments.study.study import Study
-from oat.tables.table import Sheet, load_sheets
+from oat.tables.files import load_tables
+from oat.tables.table import Table
 from tests.report.example_results import write_demonstrations
 
 FIGURES: tuple[ExperimentName, ...] = (
@@ -22,33 +23,33 @@ FIGURES: tuple[ExperimentName, ...] = (
 )
 
 
-def draw(out: Path, name: ExperimentName, only_tables: bool = False) -> list[Sheet]:
+def draw(out: Path, name: ExperimentName, only_tables: bool = False) -> list[Table]:
     """What the command makes, read back; its picture is there, too."""
     reproduce(ReproduceConfig((name,), scale="smoke", out=out, jobs=2, only_tables=only_tables))
     folder = out / "smoke" / "metaworld"
-    sheets = load_sheets(folder / "tables" / f"{name}.json")
-    for sheet in sheets:
-        assert any("commit" in note for note in sheet.notes)
+    tables = load_tables(folder / "tables" / f"{name}.json")
+    for table in tables:
+        assert any("commit" in note for note in table.notes)
     assert (folder / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-    return sheets
+    return tables
 
 
-def cells(sheet: Sheet, column: str) -> dict[str, str]:
+def cells(table: Table, column: str) -> dict[str, str]:
     """A column by the row's first cell."""
-    place = sheet.columns.index(column)
-    return {row[0]: row[place] for row in sheet.rows}
+    place = table.columns.index(column)
+    return {row[0]: row[place] for row in table.rows}
 
 
 def test_latency_is_measured_once_and_kept(smoke_study: Path) -> None:
-    (sheet,) = draw(smoke_study, "table-latency")
-    tokens = cells(sheet, "tokens")
+    (table,) = draw(smoke_study, "table-latency")
+    tokens = cells(table, "tokens")
     assert (tokens["DP"], tokens["Bin"], tokens["QueST"], tokens["OAT_4"]) == ("—", "128", "8", "4")
     assert 8 < float(tokens["FAST"]) < 128
-    assert cells(sheet, "/ OAT_8's")["OAT_8"] == "1.00"
-    assert float(cells(sheet, "ms")["Bin"]) > float(cells(sheet, "ms")["OAT_8"])
-    assert cells(sheet, "paper's ms, A100")["Bin"] == "306.6"
-    assert any("the study's demonstrations" in note for note in sheet.notes)
-    assert draw(smoke_study, "table-latency", only_tables=True) == [sheet]
+    assert cells(table, "/ OAT_8's")["OAT_8"] == "1.00"
+    assert float(cells(table, "ms")["Bin"]) > float(cells(table, "ms")["OAT_8"])
+    assert cells(table, "paper's ms, A100")["Bin"] == "306.6"
+    assert any("the study's demonstrations" in note for note in table.notes)
+    assert draw(smoke_study, "table-latency", only_tables=True) == [table]
 
 
 def test_teaser_measures_what_tokenizers_promise(smoke_study: Path) -> None:
@@ -63,22 +64,22 @@ def test_teaser_measures_what_tokenizers_promise(smoke_study: Path) -> None:
 
 
 def test_chunks_are_executed_where_they_were_demonstrated(smoke_study: Path) -> None:
-    (sheet,) = draw(smoke_study, "figure-coarse-to-fine")
-    assert list(cells(sheet, "MSE")) == ["1", "2", "4", "8"]
-    assert cells(sheet, "paper's MSE, one chunk")["4"] == "0.038"
-    assert any(note.startswith("executed: the chunks of 1 of the episodes") for note in sheet.notes)
-    assert all(float(off) > 0 for off in cells(sheet, "hand off at the end, cm").values())
+    (table,) = draw(smoke_study, "figure-coarse-to-fine")
+    assert list(cells(table, "MSE")) == ["1", "2", "4", "8"]
+    assert cells(table, "paper's MSE, one chunk")["4"] == "0.038"
+    assert any(note.startswith("executed: the chunks of 1 of the episodes") for note in table.notes)
+    assert all(float(off) > 0 for off in cells(table, "hand off at the end, cm").values())
 
 
 def test_chunks_that_were_not_executed_are_not_said_to_be(tmp_path: Path) -> None:
     study = Study(SCALES["smoke"], "pusht", tmp_path, write_demonstrations(tmp_path / "given"))
     study.tokenizer(OAT, seed=0, steps=20).perform()
-    (sheet,) = coarse_to_fine.sheets(study)
-    assert [note for note in sheet.notes if "executed" in note] == [
+    (table,) = coarse_to_fine.tables(study)
+    assert [note for note in table.notes if "executed" in note] == [
         "not executed: pusht cannot be brought back to where its demonstrations began"
     ]
-    assert set(cells(sheet, "hand off at the end, cm").values()) == {"—"}
-    (claim,) = (note for note in sheet.notes if note.startswith("claim: "))
+    assert set(cells(table, "hand off at the end, cm").values()) == {"—"}
+    (claim,) = (note for note in table.notes if note.startswith("claim: "))
     assert claim.startswith("claim: the error falls with K, in one chunk of each episode: undecided (K=8 < K=4 in ")
     assert claim.count(" of 1, p = 1") == 3  # one held-out episode decides nothing
 
@@ -107,13 +108,13 @@ def test_fast_fails_where_oat_cannot(smoke_study: Path) -> None:
 
 
 def test_published_without_models_the_tables_stand(smoke_study: Path, tmp_path: Path) -> None:
-    sheets = draw(smoke_study, "figure-coarse-to-fine")
+    tables = draw(smoke_study, "figure-coarse-to-fine")
     reproduce(ReproduceConfig(("table-sim",), scale="smoke", out=smoke_study, only_tables=True, publish=tmp_path))
-    assert draw(tmp_path, "figure-coarse-to-fine", only_tables=True) == sheets
+    assert draw(tmp_path, "figure-coarse-to-fine", only_tables=True) == tables
 
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_what_was_not_run_is_said(name: ExperimentName, tmp_path: Path) -> None:
     reproduce(ReproduceConfig((name,), scale="smoke", out=tmp_path, only_tables=True))
-    for sheet in load_sheets(tmp_path / "smoke" / "metaworld" / "tables" / f"{name}.json"):
-        assert any(note.startswith(("not run: ", "not measured")) for note in sheet.notes)
+    for table in load_tables(tmp_path / "smoke" / "metaworld" / "tables" / f"{name}.json"):
+        assert any(note.startswith(("not run: ", "not measured")) for note in table.notes)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from oat.data.chunks import WindowConfig, Windows
+from oat.evaluation.claims import decide_rising
 from oat.experiments import timings
-from oat.experiments.latency import median_interval, sheets
+from oat.experiments.latency import median_interval, tables
 from oat.experiments.latency_records import TIMINGS_FILE, LatencyRecord, ShapeTimings, Timing, read_timings
 from oat.experiments.paper import numbers as paper
-from oat.experiments.paper.claims import decide_rising
 from oat.experiments.study.methods import FAST
 from oat.experiments.study.scales import SCALES
 from oat.experiments.study.study import Study
@@ -22,7 +22,7 @@ SIMS = ("metaworld", "robomimic")
 
 
 def test_an_untrained_fast_policy_takes_as_many_tokens_as_its_chunks_have() -> None:
-    episodes = smooth_episodes(paper.ACTION_DIMS["robocasa"])
+    episodes = smooth_episodes(12)
     policy, tokens = untrained(FAST, Windows(episodes, WindowConfig(32, 1)), "tiny")
     assert tokens is not None
     assert 20 < tokens < 384
@@ -66,10 +66,10 @@ def test_what_costs_as_much_is_near_in_every_turn(factor: float, outcome: str, t
     kept = LatencyRecord("paper", {"metaworld": ShapeTimings("made up", "abc", "x86_64", "2", rows)})
     study = Study(SCALES["cpu"], "metaworld", tmp_path)
     (tmp_path / TIMINGS_FILE).write_text(json.dumps(asdict(kept)))
-    (sheet,) = sheets(study)
-    (claim,) = (note for note in sheet.notes if "costs as much as QueST" in note)
+    (table,) = tables(study)
+    (claim,) = (note for note in table.notes if "costs as much as QueST" in note)
     assert claim.startswith(f"claim: OAT_8 costs as much as QueST, within 10%: {outcome} (OAT_8 / QueST = ")
-    assert "commit abc" in sheet.notes[0]
+    assert "commit abc" in table.notes[0]
 
 
 def test_a_shape_that_was_timed_is_not_timed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

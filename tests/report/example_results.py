@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from oat.data.episodes import STATE
-from oat.data.lerobot_writer import LeRobotWriter
+from oat.data.lerobot import LeRobotWriter
 from oat.data.video import VideoEncoder
-from oat.evaluation.protocol import PROTOCOLS
+from oat.evaluation.protocol import find_protocol
 from oat.evaluation.records import EpisodeRecord, RecordLog
-from oat.tables.table import Sheet, save_sheets
+from oat.tables.files import save_tables
+from oat.tables.table import Table
 from oat.training.config import FitConfig, RecipeOptions
 from oat.training.tokenizers import fit_tokenizer
 from tests.evaluation.test_records import record
@@ -21,7 +22,7 @@ from tests.tokenizers.fitted import smooth_chunks
 
 HOSTILE_TASK = "reach <script>window.hacked = true</script>"
 HOSTILE_NAME = "fast <img src=x onerror=hacked=true>"
-TABLE = Sheet(
+TABLE = Table(
     "success, %",
     ("method", "reach"),
     (("OAT×", "50 ± 3"), ("a<b", "—")),
@@ -81,7 +82,7 @@ def write_results(root: Path) -> Path:
     autoregressive("oat").save(policy / "best")
     lines = [{"step": step, "loss": 1 / step, "validation/nll_1": 2 / step} for step in (20, 40, 60)]
     (policy / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    usual = PROTOCOLS["metaworld"].hash
+    usual = find_protocol("metaworld").hash
     written = [
         each
         for decoding, solved in SUCCESSES.items()
@@ -92,7 +93,7 @@ def write_results(root: Path) -> Path:
     write_records(root / "records/other", episodes("elsewhere", "oat", "K=8", 3, 8))
     for each in (written[0], written[-1]):
         write_video(root / f"records/oat-seed0/videos/{each.key.file_name}.mp4")
-    save_sheets(root / "tables/table-sim.json", [TABLE])
+    save_tables(root / "tables/table-sim.json", [TABLE])
     (root / "figures").mkdir()
     (root / "figures/table-sim.png").write_bytes(PIXEL)
     return root

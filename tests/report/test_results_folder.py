@@ -19,7 +19,8 @@ from oat.report.results_folder import scan_folder
 from oat.report.rollouts import read_rollouts
 from oat.report.sections.success import success_figures
 from oat.report.videos import choose_videos
-from oat.tables.table import Sheet, save_sheets
+from oat.tables.files import save_tables
+from oat.tables.table import Table
 from oat.training.config import FitConfig
 from oat.training.tokenizers import fit_tokenizer
 from tests.datasets import make_episodes, write_lerobot
@@ -221,13 +222,13 @@ def test_curves_are_thinned_and_a_line_that_a_kill_cut_short_is_passed_over(tmp_
 def test_a_picture_is_shown_and_not_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of those in the folder of figures, where it is not too large for a page."""
     for name, picture in (("a", "figures/a.png"), ("b", "figures/none.png"), ("c", "../../c.png"), ("d", "figures")):
-        save_sheets(tmp_path / f"tables/{name}.json", [Sheet(name, ("x",), (), ("n", f"picture: {picture}"))] * 2)
+        save_tables(tmp_path / f"tables/{name}.json", [Table(name, ("x",), (), ("n", f"picture: {picture}"))] * 2)
     (tmp_path / "figures").mkdir()
     for path in (tmp_path / "figures/a.png", tmp_path.parent / "c.png"):
         path.write_bytes(PIXEL)
     tables = load_page_data(scan_folder(tmp_path)).tables
     assert [file.picture[:22] for file in tables] == ["data:image/png;base64,", "", "", ""]
-    assert {sheet.notes for file in tables for sheet in file.sheets} == {("n",)}
+    assert {table.notes for file in tables for table in file.tables} == {("n",)}
     monkeypatch.setattr("oat.report.page_data._PICTURE_BYTES", 10)
     folder = scan_folder(tmp_path)
     assert not any(file.picture for file in load_page_data(folder).tables)

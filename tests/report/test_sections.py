@@ -18,7 +18,7 @@ from oat.report.rollouts import RolloutGroup, read_rollouts
 from oat.report.sections.distortion import distortion_figures
 from oat.report.sections.section import Part, Section
 from oat.report.sections.success import success_figures, success_section
-from oat.tables.table import Sheet
+from oat.tables.table import Table
 from tests.report.example_results import EPISODES, SUCCESSES, episodes, write_demonstrations, write_records
 from tests.tokenizers.fitted import fitted, smooth_chunks
 
@@ -52,9 +52,9 @@ def test_a_table_has_each_policy_in_one_row(tmp_path: Path) -> None:
     section = success_section(PageData(rollouts=[group_of(tmp_path)]), {"oat": "#000000"})
     assert section is not None
     (part,) = section.parts
-    (sheet,) = part.tables
-    assert sheet.columns[-6:] == ("push", "overall", "95 %", "episodes", "tokens", "ms")
-    assert sheet.rows[0][2:] == ("20.0", "20.0", "10 … 35", str(2 * EPISODES), "1", "3.0")
+    (table,) = part.tables
+    assert table.columns[-6:] == ("push", "overall", "95 %", "episodes", "tokens", "ms")
+    assert table.rows[0][2:] == ("20.0", "20.0", "10 … 35", str(2 * EPISODES), "1", "3.0")
 
 
 def test_sentences_compare_the_most_tokens_with_the_fewest(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_the_best_tokenizer_is_not_the_one_with_the_fewest_prefixes(tmp_path: Pa
 def test_a_new_section_is_a_function_and_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def lengths_section(data: PageData, colours: Colours) -> Section | None:
         lengths = tuple((dataset.name, str(dataset.episodes.lengths.max())) for dataset in data.datasets)
-        table = Sheet("Longest", ("data set", "steps"), lengths)
+        table = Table("Longest", ("data set", "steps"), lengths)
         trace = {"type": "bar", "x": [name for name, _ in lengths], "y": [int(steps) for _, steps in lengths]}
         figure = Figure("longest", "Longest episodes", "In steps.", [trace], {})
         return Section("lengths", "Lengths", "How long episodes are.", [Part(tables=[table], figures=[figure])])

@@ -17,18 +17,20 @@ import numpy as np
 from jaxtyping import Float64
 
 from oat.data.columns import UINT8, LazyColumn, file_identity, load_column
-from oat.data.episodes import STATE, Episodes, Frames, observation_keys
+from oat.data.episodes import STATE, Episodes, Frames
+from oat.data.observation_keys import observation_keys
 from oat.errors import CorruptDataset, InvalidEpisode, MissingKey, OatError
 from oat.io.extras import import_extra
 
 HDF5_SUFFIXES = {".hdf5", ".h5"}
 
 ROBOMIMIC_TASKS = {"Lift": "lift", "PickPlaceCan": "can", "NutAssemblySquare": "square"}
-"""What robomimic calls the tasks of which the files have robosuite's names."""
+"""The names that robomimic gives to tasks which its files call by robosuite's names."""
 
 ROBOMIMIC_STATE = ("robot0_eef_pos", "robot0_eef_quat", "robot0_gripper_qpos", "object")
 ROBOMIMIC_STATE_DIM = 23
-"""These keys, one after the other, are the state; zeros fill it up, because Lift's object has 10 numbers, not 14."""
+"""The keys above, joined, are the state; zeros fill it up, because Lift's object has 10 numbers, not 14."""
+
 _SAME_OBJECT = re.compile(r"1\.[0-4](\.|$)")
 """Versions of robosuite in which `object` is what it is in the simulator; from 1.5 on, its parts have another order."""
 _OTHER_OBJECT = " of a later robosuite, from which `oat convert --render` makes observation.state"
@@ -36,7 +38,7 @@ _OTHER_OBJECT = " of a later robosuite, from which `oat convert --render` makes 
 
 @dataclass(frozen=True)
 class Demo:
-    """One demonstration inside a file: its arrays' shapes, read without their contents."""
+    """Describe one demonstration inside a file by its arrays' shapes, which are read without their contents."""
 
     file: Path
     name: str
@@ -47,28 +49,29 @@ class Demo:
         return f"{self.file}:data/{self.name}"
 
     def read(self, key: str, rows: Any = ...) -> np.ndarray:
+        """Return an array, or the given rows of it."""
         with explain_read_errors(self.file):
             return np.asarray(open_file(self.file)[f"data/{self.name}/{key}"][rows])
 
     def read_states(self) -> Float64[np.ndarray, "frames state"]:
-        """The simulator's state before every action."""
+        """Return the simulator's state before every action, from which it can render images again."""
         with explain_read_errors(self.file):
-            group, frames = open_file(self.file)[f"data/{self.name}"], self.shapes["actions"][0]
-            states = group.get("states")
+            frames = self.shapes["actions"][0]
+            states = open_file(self.file)[f"data/{self.name}"].get("states")
             if getattr(states, "ndim", 0) != 2 or states.shape[0] != frames:
                 found = getattr(states, "shape", "none")
                 raise InvalidEpisode(f"{self}: {frames} actions need as many simulator states, found {found}")
             return np.asarray(states, np.float64)
 
     def attribute(self, name: str) -> Any:
-        """What the file says about this demonstration, or None."""
+        """Return what the file says about this demonstration under a name, or None."""
         with explain_read_errors(self.file):
             return open_file(self.file)[f"data/{self.name}"].attrs.get(name)
 
 
 @dataclass(frozen=True)
 class ImageFrames:
-    """Images of consecutive demos, read from their files when indexed."""
+    """Read the images of consecutive demonstrations from their files when they are indexed."""
 
     demos: tuple[Demo, ...]
     starts: np.ndarray
@@ -81,13 +84,20 @@ class ImageFrames:
         owners = np.searchsorted(self.starts, frames, side="right") - 1
         for owner in np.unique(owners):
             mine = owners == owner
-            rows, back = np.unique(frames[mine] - self.starts[owner], return_inverse=True)  # h5py wants sorted, once
+            # h5py reads rows only in increasing order and without repeats.
+            rows, back = np.unique(frames[mine] - self.starts[owner], return_inverse=True)
             out[mine] = self.demos[owner].read(self.key, rows)[back]
         return out
 
 
+def is_hdf5(path: Path) -> bool:
+    """Return whether a path is an HDF5 file or a directory that holds some, judged by the suffix."""
+    files = path.iterdir() if path.is_dir() else [path]
+    return any(file.suffix.lower() in HDF5_SUFFIXES for file in files)
+
+
 def read_hdf5(path: Path) -> Episodes:
-    """Read one file, or every .hdf5 file of a directory as one set."""
+    """Read one file, or every HDF5 file of a directory as one set."""
     files = list_files(path)
     demos: list[Demo] = []
     tasks: list[str] = []
@@ -97,7 +107,8 @@ def read_hdf5(path: Path) -> Episodes:
     for file in files:
         with explain_read_errors(file):
             handle = open_file(file)
-            found, attributes = list_demos(file), read_attributes(file)
+            found = list_demos(file)
+            attributes = read_attributes(file)
             numbers = {demo.name: len(demos) + number for number, demo in enumerate(found)}
             for name, members in _filter_keys(file, handle, set(numbers)).items():
                 subsets.setdefault(name, []).extend(sorted(numbers[member] for member in members))
@@ -121,12 +132,12 @@ def read_hdf5(path: Path) -> Episodes:
 
 
 def list_files(path: Path) -> list[Path]:
-    """The file itself, or every .hdf5 file of a directory."""
+    """Return the file itself, or every HDF5 file of a directory."""
     return sorted(f for f in path.iterdir() if f.suffix.lower() in HDF5_SUFFIXES) if path.is_dir() else [path]
 
 
 def list_demos(file: Path) -> list[Demo]:
-    """A file's demonstrations in the order of their numbers."""
+    """Return a file's demonstrations in the order of their numbers, demo_2 before demo_10."""
     with explain_read_errors(file):
         handle = open_file(file)
         data = handle.get("data")
@@ -138,13 +149,14 @@ def list_demos(file: Path) -> list[Demo]:
 
 
 def read_attributes(file: Path) -> dict[str, Any]:
-    """What a file says about all its demonstrations, such as `env_args`."""
+    """Return what a file says about all its demonstrations, such as `env_args`."""
     with explain_read_errors(file):
         return {key: _parse(value) for key, value in open_file(file)["data"].attrs.items()}
 
 
 @contextmanager
 def explain_read_errors(file: Path) -> Iterator[None]:
+    """Raise `CorruptDataset` for whatever h5py raises while it reads a damaged file."""
     try:
         yield
     except OatError:
@@ -154,7 +166,7 @@ def explain_read_errors(file: Path) -> Iterator[None]:
 
 
 def open_file(file: Path) -> Any:
-    """A handle that stays open between reads, per process: HDF5 handles must not cross a fork."""
+    """Return a handle that stays open between reads, one per process: HDF5 handles must not cross a fork."""
     return _open_file(file, file_identity(file), os.getpid())
 
 
@@ -164,7 +176,7 @@ def _open_file(file: Path, identity: tuple[int, int, int], process: int) -> Any:
 
 
 def _describe(file: Path, name: str, group: Any) -> Demo:
-    """Numeric arrays with a row per frame are read; strings and scalars are not."""
+    """Return a demonstration with its numeric arrays; strings, scalars and nested groups are not read."""
     if not hasattr(group.get("actions"), "shape"):
         raise MissingKey(f"{file}: data/{name} has no 'actions'; it has {sorted(group)}")
     obs = group.get("obs")
@@ -176,7 +188,7 @@ def _describe(file: Path, name: str, group: Any) -> Demo:
 
 
 def _filter_keys(file: Path, handle: Any, demos: set[str]) -> dict[str, set[str]]:
-    """The lists of demo names in `mask/…`."""
+    """Return the lists of demo names in `mask/…`."""
     keys = {}
     for name, members in handle.get("mask", {}).items():
         if not hasattr(members, "shape"):
@@ -189,7 +201,7 @@ def _filter_keys(file: Path, handle: Any, demos: set[str]) -> dict[str, set[str]
 
 
 def _parse(attribute: Any) -> Any:
-    """Attributes hold JSON; anything else is kept as text."""
+    """Return an attribute's value, which is JSON or plain text."""
     try:
         return json.loads(attribute)
     except (TypeError, ValueError):
@@ -197,6 +209,7 @@ def _parse(attribute: Any) -> Any:
 
 
 def _control_frequency(attributes: Mapping[str, Any]) -> float | None:
+    """Return the frequency at which robosuite was controlled, or None where the file does not say."""
     env = attributes.get("env_args")
     kwargs = env.get("env_kwargs") if isinstance(env, dict) else None
     frequency = kwargs.get("control_freq") if isinstance(kwargs, dict) else None
@@ -204,16 +217,18 @@ def _control_frequency(attributes: Mapping[str, Any]) -> float | None:
 
 
 def _has_simulators_state(attributes: Mapping[str, Any]) -> bool | None:
-    """Whether robomimic's keys make the simulator's state; None for files of others."""
+    """Return whether robomimic's keys make the simulator's state; None for files that are not robomimic's."""
     env = attributes.get("env_args")
     if not isinstance(env, dict) or str(env.get("env_name")) not in ROBOMIMIC_TASKS:
         return None
+    # A file that does not name its version is taken for one of robosuite 1.2.
     return _SAME_OBJECT.match(str(env.get("env_version", "1.2"))) is not None
 
 
 def task_name(file: Path, attributes: Mapping[str, Any]) -> str:
-    """LIBERO's instruction, else robomimic's task or its environment's name, else the file's name."""
-    problem, env = attributes.get("problem_info"), attributes.get("env_args")
+    """Return LIBERO's instruction, else robomimic's task or its environment's name, else the file's name."""
+    problem = attributes.get("problem_info")
+    env = attributes.get("env_args")
     instruction = problem.get("language_instruction") if isinstance(problem, dict) else None
     if isinstance(instruction, list):  # early LIBERO files store a list of words
         instruction = " ".join(map(str, instruction))
@@ -222,7 +237,7 @@ def task_name(file: Path, attributes: Mapping[str, Any]) -> str:
 
 
 def _check_alike(demos: list[Demo]) -> None:
-    """Every demonstration has the same keys and dimensions, and as many observations as actions."""
+    """Raise unless every demonstration has the same keys and dimensions, and as many observations as actions."""
     first = demos[0]
     if len(first.shapes["actions"]) != 2:
         raise InvalidEpisode(f"{first}: actions must be (frames, dimensions), got {first.shapes['actions']}")
@@ -251,7 +266,8 @@ def _observations(demos: list[Demo], starts: np.ndarray, files: list[Path], with
     names = observation_keys(first.file, {key.removeprefix("obs/"): key in first.images for key in keys})
     observations: dict[str, Frames] = {}
     for key in keys:
-        name, shape = names[key.removeprefix("obs/")], first.shapes[key]
+        name = names[key.removeprefix("obs/")]
+        shape = first.shapes[key]
         frames = sum(demo.shapes[key][0] for demo in demos)
         if key in first.images:
             observations[name] = ImageFrames(tuple(demos), starts, key, (frames, *shape[1:]))
@@ -265,7 +281,7 @@ def _observations(demos: list[Demo], starts: np.ndarray, files: list[Path], with
 
 
 def _state(demos: list[Demo], parts: Sequence[str], files: list[Path]) -> np.ndarray:
-    """robomimic's keys as one vector, the same as the simulator's."""
+    """Return robomimic's keys as one vector per frame, the same as the simulator's observation.state."""
 
     def blocks() -> Iterator[np.ndarray]:
         for demo in demos:

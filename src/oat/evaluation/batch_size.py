@@ -9,7 +9,7 @@ _SHARE = 1 / 3  # of the simulators' time that the policy may take
 _MEMORY = 0.9  # of earlier measures, in the running means
 
 
-class Pace:
+class BatchSizer:
     """How many episodes wait for a chunk before it is computed, and how many run side by side; from what it takes."""
 
     def __init__(self, batch: int, processes: int) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +14,24 @@ import torch
 from rich.console import Console
 
 from oat.errors import InvalidOption, SimulatorError, unknown_name
+from oat.evaluation.comparisons import comparison_table
 from oat.evaluation.config import EvalConfig
 from oat.evaluation.plan import Plan, plan_evaluation
-from oat.evaluation.protocol import Protocol
 from oat.evaluation.records import RECORDS_FILE, EpisodeKey, EpisodeRecord, RecordLog, read_records
 from oat.evaluation.rollout import Episode, Rollout
-from oat.evaluation.tables import by_policy, check_run_alike, comparison_table, summarize, summary_table
+from oat.evaluation.summaries import by_policy, check_run_alike, summarize
+from oat.evaluation.tables import summary_table
 from oat.evaluation.workers import ray as ray_actors
-from oat.evaluation.workers.pool import Crew, Transport
+from oat.evaluation.workers.pool import EnvironmentPool, Transport
 from oat.evaluation.workers.processes import LocalProcesses
 from oat.evaluation.workers.ray import RayActors
+from oat.evaluation.workers.worker import make_environment
 from oat.io.atomic import exclusive, explain_write_errors, staged_file
 from oat.io.progress import Progress, progress_bar
 from oat.policies import Policy, load_policy
-from oat.sims import load_simulator
+from oat.protocol import Protocol
+from oat.sims import find_simulator, load_simulator
+from oat.tables.terminal import to_terminal
 
 VIDEOS_FOLDER = "videos"
 
@@ -43,7 +48,7 @@ def evaluate_policy(config: EvalConfig) -> None:
             _run(config, policy, plan, ledger)
         finally:
             ledger.log.close()
-    Console().print(summary_table(summarize(ledger.log.records)))
+    Console().print(to_terminal(summary_table(summarize(ledger.log.records))))
 
 
 def _run(config: EvalConfig, policy: Policy, plan: Plan, ledger: "Ledger") -> None:
@@ -72,15 +77,18 @@ def _run(config: EvalConfig, policy: Policy, plan: Plan, ledger: "Ledger") -> No
 
 
 @contextmanager
-def _open_crew(config: EvalConfig, protocol: Protocol) -> Iterator[Crew[Any]]:
+def _open_crew(config: EvalConfig, protocol: Protocol) -> Iterator[EnvironmentPool[Any]]:
     with ExitStack() as stack:
         transport: Transport[Any]
+        make = partial(make_environment, simulator=find_simulator(config.sim))
         if config.backend == "ray":
             ray = stack.enter_context(ray_actors.connect(config.address))
-            processes, transport = ray_actors.count_processes(ray, config.workers), RayActors(ray, protocol)
+            processes, transport = ray_actors.count_processes(ray, config.workers), RayActors(ray, protocol, make)
         else:
-            processes, transport = config.workers or os.cpu_count() or 1, LocalProcesses(protocol)
-        crew: Crew[Any] = Crew(transport, processes, seats=max(2, math.ceil(2 * config.batch / processes)))
+            processes, transport = config.workers or os.cpu_count() or 1, LocalProcesses(protocol, make)
+        crew: EnvironmentPool[Any] = EnvironmentPool(
+            transport, processes, seats=max(2, math.ceil(2 * config.batch / processes))
+        )
         stack.callback(crew.close)
         yield crew
 
@@ -148,7 +156,7 @@ class _Tally:
 def compare(first: Path, second: Path, first_policy: str | None = None, second_policy: str | None = None) -> None:
     """Print the second's records against the first's."""
     sides = (_choose(path, policy) for path, policy in ((first, first_policy), (second, second_policy)))
-    Console().print(comparison_table(*sides))
+    Console().print(to_terminal(comparison_table(*sides)))
 
 
 def _choose(path: Path, policy: str | None) -> Sequence[EpisodeRecord]:

@@ -9,12 +9,13 @@ import oat
 from oat.data.episodes import IMAGES
 from oat.errors import InvalidOption, unknown_name
 from oat.evaluation.config import EvalConfig
-from oat.evaluation.protocol import Protocol, find_protocol
+from oat.evaluation.protocol import find_protocol
 from oat.evaluation.records import EpisodeKey
 from oat.evaluation.rollout import Episode
 from oat.interfaces import Simulator
 from oat.io.checkpoints import find_checkpoint, fingerprint
 from oat.policies import AutoregressivePolicy, Decoding, Denoising, Policy, TokenDecoding
+from oat.protocol import Protocol
 from oat.tokenizers.autoencoder import AutoencoderTokenizer
 from oat.tokenizers.oat import OATConfig
 from oat.training.config import FitConfig
@@ -61,7 +62,7 @@ def plan_evaluation(config: EvalConfig, policy: Policy, simulator: Simulator) ->
                     decoding=decoding,
                     instruction=_instruction(policy, simulator, task),
                     evaluation_seed=number // config.episodes,
-                    data_source=policy.training_record.demonstrator or simulator.expert_kind,
+                    demonstrator=policy.training_record.demonstrator or simulator.demonstrator,
                     versions=versions,
                     film=number - first < config.videos,
                 )

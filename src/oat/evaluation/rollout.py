@@ -12,9 +12,9 @@ import torch
 
 from oat.data.shuffle import derive_key
 from oat.errors import OatError
-from oat.evaluation.batch_size import Pace
+from oat.evaluation.batch_size import BatchSizer
 from oat.evaluation.records import EpisodeKey, EpisodeRecord
-from oat.evaluation.workers.pool import Crew, Lost, Worker
+from oat.evaluation.workers.pool import EnvironmentPool, Lost, Worker
 from oat.evaluation.workers.worker import Act, Answer, Crash, Reset, Segment
 from oat.interfaces import Observation
 from oat.policies.decoding import Decoding, Noise
@@ -33,7 +33,7 @@ class Episode:
     instruction: str
     """The task as the policy knows it."""
     evaluation_seed: int = 0
-    data_source: str = ""
+    demonstrator: str = ""
     versions: str = ""
     film: bool = False
 
@@ -77,7 +77,7 @@ class _Running:
             jerk=float(np.square(thirds).mean()) if thirds.size else None,
             inference_ms_p50=p50,
             inference_ms_p95=p95,
-            data_source=self.episode.data_source,
+            demonstrator=self.episode.demonstrator,
             versions=self.episode.versions,
             evaluation_seed=self.episode.evaluation_seed,
             crashed=crash is not None,
@@ -92,9 +92,9 @@ class Rollout:
     beside it, nor on the number of workers.
     """
 
-    def __init__(self, policy: Policy, crew: Crew[Any], batch: int, finish: Finish) -> None:
+    def __init__(self, policy: Policy, crew: EnvironmentPool[Any], batch: int, finish: Finish) -> None:
         self._policy, self._crew, self._batch, self._finish = policy, crew, batch, finish
-        self._pace = Pace(batch, crew.processes)
+        self._pace = BatchSizer(batch, crew.processes)
         self._planned: deque[_Running] = deque()
         self._running: dict[Worker, _Running] = {}
         self._waiting: list[Worker] = []

@@ -11,19 +11,11 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from oat.errors import InvalidOption
+from oat.tables.interval import Interval
 
 _NORMAL_95 = 1.959963984540054  # the standard normal's 97.5 % quantile
 _RESAMPLES = 10_000
 _FEW_CLUSTERS = 5
-
-
-@dataclass(frozen=True)
-class Interval:
-    """An estimate with a 95 % interval."""
-
-    estimate: float
-    low: float
-    high: float
 
 
 def wilson(successes: float, trials: float) -> Interval:

@@ -5,18 +5,19 @@ from typing import Any
 
 import numpy as np
 
+from oat.evaluation.claims import decide_rising
 from oat.experiments.config import ExperimentName
 from oat.experiments.overlays import motion_square, overlay_frames
 from oat.experiments.paper import numbers as paper
-from oat.experiments.paper.claims import decide_rising
 from oat.experiments.pictures import save_study_figure
 from oat.experiments.refined_chunks import DEMONSTRATED, RefinedChunk, execute_chunks, refine_chunk
 from oat.experiments.study.held_out import find_tokenizer, held_out_chunks, held_out_episodes
 from oat.experiments.study.methods import OAT
-from oat.experiments.study.study import Evaluation, Study
-from oat.experiments.success import NONE, circumstances, training_steps
+from oat.experiments.study.study import EvaluationRun, Study
+from oat.experiments.success import circumstances, training_steps
 from oat.io.pictures import new_figure
-from oat.tables.table import Sheet
+from oat.tables.interval import NOT_AVAILABLE
+from oat.tables.table import Table
 from oat.tokenizers.evaluation import distortions
 
 NAME: ExperimentName = "figure-coarse-to-fine"
@@ -26,16 +27,16 @@ _MOST_SHOWN = 4
 _SHADES = {1: "#e7a9d0", 2: "#df65b0", 4: "#ce1256", 8: "#67001f", DEMONSTRATED: "black"}
 
 
-def evaluations(study: Study) -> list[Evaluation]:
+def evaluations(study: Study) -> list[EvaluationRun]:
     """Return what must be run: OAT's tokenizer."""
-    return [Evaluation(OAT, until="tokenizer")]
+    return [EvaluationRun(OAT, until="tokenizer")]
 
 
-def sheets(study: Study) -> list[Sheet]:
+def tables(study: Study) -> list[Table]:
     """Reconstruct, execute and draw chunks of held-out episodes, and return the table of their errors."""
     tokenizer = find_tokenizer(study, OAT)
     if tokenizer is None:
-        return [Sheet(_TITLE, _COLUMNS, (), (*circumstances(study), "not run: OAT's tokenizer"))]
+        return [Table(_TITLE, _COLUMNS, (), (*circumstances(study), "not run: OAT's tokenizer"))]
     episodes = held_out_episodes(study, tokenizer.training_record)
     chunks = [refine_chunk(tokenizer, episodes, number) for number in range(len(episodes))]
     shown = [chunk.episode for chunk in _first_of_each_task(chunks)]
@@ -44,7 +45,7 @@ def sheets(study: Study) -> list[Sheet]:
     mean_errors = distortions(tokenizer, held_out).mean(0).tolist()
     notes = (
         *circumstances(study),
-        f"steps: {training_steps(study, Evaluation(OAT))}, of which only the tokenizer's matter here",
+        f"steps: {training_steps(study, EvaluationRun(OAT))}, of which only the tokenizer's matter here",
         f"MSE in model space: of {len(held_out)} held-out chunks, and of the one with the most motion in each of "
         f"{len(refined)} held-out episodes",
         *remarks,
@@ -54,13 +55,13 @@ def sheets(study: Study) -> list[Sheet]:
         ),
         _draw(study, refined, episodes.action_names),
     )
-    return [Sheet(_TITLE, _COLUMNS, tuple(_row(k, mean_errors[k - 1], refined) for k in OAT.prefixes), notes)]
+    return [Table(_TITLE, _COLUMNS, tuple(_row(k, mean_errors[k - 1], refined) for k in OAT.prefixes), notes)]
 
 
 def _row(tokens: int, mean_error: float, refined: Sequence[RefinedChunk]) -> tuple[str, ...]:
     errors = [chunk.errors[tokens] for chunk in refined]
     deviations = [chunk.deviation(tokens) for chunk in refined if chunk.executed]
-    executed = (NONE, NONE, NONE)
+    executed = (NOT_AVAILABLE, NOT_AVAILABLE, NOT_AVAILABLE)
     if deviations:
         executed = (f"{np.mean(deviations):.2f}", f"{np.median(deviations):.2f}", f"{max(deviations):.2f}")
     published = f"{paper.REFINEMENT[tokens]:.3f}"

@@ -8,10 +8,11 @@ import torch
 from jaxtyping import Float64, Int64
 
 from oat.data.transforms import transform_inputs
-from oat.evaluation.statistics import Interval, clustered_spearman
+from oat.evaluation.statistics import clustered_spearman
 from oat.experiments.study.held_out import episode_numbers, held_out_batches, held_out_windows
 from oat.experiments.study.study import Study
 from oat.policies import AutoregressivePolicy
+from oat.tables.interval import Interval
 from oat.tokenizers.evaluation import Chunks, decode_prefixes
 from oat.tokenizers.tokenizer import MaxError
 from oat.training.policies import observation_of

@@ -11,19 +11,18 @@ from typing import Any
 import torch
 
 from oat.data.episodes import open_dataset
-from oat.evaluation.statistics import Interval
-from oat.evaluation.tables import percent
 from oat.experiments.config import ExperimentName
 from oat.experiments.pictures import COLORS, save_study_figure, whiskers
 from oat.experiments.sampled_sequences import TEMPERATURES, TOP_KS, SampledSequences, sample_sequences
 from oat.experiments.study.held_out import find_policy, find_tokenizer, held_out_chunks
 from oat.experiments.study.methods import FAST, OAT
-from oat.experiments.study.study import Evaluation, Study
+from oat.experiments.study.study import EvaluationRun, Study
 from oat.experiments.substitutions import Damage, measure_damage
 from oat.experiments.success import circumstances, not_run, training_steps
 from oat.io.pictures import new_figure
 from oat.policies import AutoregressivePolicy
-from oat.tables.table import Sheet
+from oat.tables.interval import Interval, percent
+from oat.tables.table import Table
 from oat.tokenizers.evaluation import Chunks
 
 NAME: ExperimentName = "figure-fast-failure"
@@ -32,18 +31,18 @@ _SAMPLED_TITLE = f"{NAME}: sampled sequences that do not decode"
 _DAMAGE_TITLE = f"{NAME}: random substitutions in encoded chunks"
 
 
-def evaluations(study: Study) -> list[Evaluation]:
+def evaluations(study: Study) -> list[EvaluationRun]:
     """Return what must be run: FAST's policy and OAT's tokenizer."""
-    return [Evaluation(FAST, until="policy"), Evaluation(OAT, until="tokenizer")]
+    return [EvaluationRun(FAST, until="policy"), EvaluationRun(OAT, until="tokenizer")]
 
 
-def sheets(study: Study) -> list[Sheet]:
+def tables(study: Study) -> list[Table]:
     """Sample, damage and draw sequences of FAST and OAT, and return the tables of what does not decode."""
     policy = find_policy(study, FAST)
     oat = find_tokenizer(study, OAT)
     if not isinstance(policy, AutoregressivePolicy) or oat is None:
         absent = [name for name, model in (("FAST's policy", policy), ("OAT's tokenizer", oat)) if model is None]
-        return [Sheet(_SAMPLED_TITLE, ("method",), (), (*circumstances(study), *not_run(absent)))]
+        return [Table(_SAMPLED_TITLE, ("method",), (), (*circumstances(study), *not_run(absent)))]
     sampled = list(sample_sequences(study, policy))
     chunks = held_out_chunks(study, oat)
     tokenizers = {"FAST": policy.tokenizer, "OAT": oat}
@@ -52,16 +51,16 @@ def sheets(study: Study) -> list[Sheet]:
         for count in SUBSTITUTIONS
         for name, tokenizer in tokenizers.items()
     ]
-    steps = {method.name: training_steps(study, Evaluation(method)) for method in (FAST, OAT)}
+    steps = {method.name: training_steps(study, EvaluationRun(method)) for method in (FAST, OAT)}
     notes = (
         *circumstances(study),
         f"steps: FAST {steps['FAST']}, OAT {steps['OAT']} (tokenizer alone used)",
         _draw(study, sampled, damages, chunks),
     )
-    return [_sampled_sheet(study, sampled, notes), _damage_sheet(study, damages, chunks, notes)]
+    return [_sampled_table(study, sampled, notes), _damage_table(study, damages, chunks, notes)]
 
 
-def _sampled_sheet(study: Study, sampled: Sequence[SampledSequences], notes: Sequence[str]) -> Sheet:
+def _sampled_table(study: Study, sampled: Sequence[SampledSequences], notes: Sequence[str]) -> Table:
     columns = ("FAST, sampled among", "temperature", "undecodable %", "95 %", "too few %", "too many %")
     rows = tuple(
         (
@@ -72,10 +71,10 @@ def _sampled_sheet(study: Study, sampled: Sequence[SampledSequences], notes: Seq
     )
     reading = "too few, too many: coefficients; what fails with as many as a chunk has was not ended by the policy"
     observed = f"{study.scale.chunks} held-out observations at most"
-    return Sheet(_SAMPLED_TITLE, columns, rows, (observed, reading, *notes))
+    return Table(_SAMPLED_TITLE, columns, rows, (observed, reading, *notes))
 
 
-def _damage_sheet(study: Study, damages: Sequence[Damage], chunks: Chunks, notes: Sequence[str]) -> Sheet:
+def _damage_table(study: Study, damages: Sequence[Damage], chunks: Chunks, notes: Sequence[str]) -> Table:
     joints = _joints(study)
     columns = ("method", "tokens replaced", "undecodable %", "95 %", *(f"RMSE {joint}" for joint in joints))
     rows = tuple(
@@ -90,7 +89,7 @@ def _damage_sheet(study: Study, damages: Sequence[Damage], chunks: Chunks, notes
         "truncated here, which the tokenizer itself never does",
         "equal numbers of tokens are replaced: of OAT's 8, 8 are all; of FAST's, a part",
     )
-    return Sheet(_DAMAGE_TITLE, columns, rows, (*reading, *notes))
+    return Table(_DAMAGE_TITLE, columns, rows, (*reading, *notes))
 
 
 def _joints(study: Study) -> tuple[str, ...]:

@@ -8,14 +8,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from oat.evaluation.claims import Claim
 from oat.experiments.config import ExperimentName, ScaleName
-from oat.experiments.paper.claims import Claim
 from oat.experiments.pictures import save_study_figure
 from oat.experiments.study.methods import OAT, with_horizons
-from oat.experiments.study.study import Evaluation, Study
-from oat.experiments.success import Row, read_rows, success_sheet
+from oat.experiments.study.study import EvaluationRun, Study
+from oat.experiments.success import Row, read_rows, study_table
 from oat.io.pictures import new_figure
-from oat.tables.table import Sheet
+from oat.tables.interval import format_percent_range
+from oat.tables.table import Table
 
 NAME: ExperimentName = "table-horizons"
 _ACTION_HORIZONS: dict[ScaleName, Sequence[int]] = {"smoke": (8,), "cpu": (16, 32, 64), "paper": (8, 16, 32, 64)}
@@ -27,7 +28,7 @@ _REGIMES: dict[str, Callable[[int], int]] = {
 _DARK = 60  # percent, from which the picture needs white letters
 
 
-def evaluations(study: Study) -> list[Evaluation]:
+def evaluations(study: Study) -> list[EvaluationRun]:
     """Every pair of horizons in both regimes; where these are the same, once."""
     return list(
         dict.fromkeys(
@@ -40,7 +41,7 @@ def evaluations(study: Study) -> list[Evaluation]:
     )
 
 
-def sheets(study: Study) -> list[Sheet]:
+def tables(study: Study) -> list[Table]:
     """One for each regime, and both as a picture, as the paper has them."""
     actions, latents = _ACTION_HORIZONS[study.scale.name], _LATENT_HORIZONS[study.scale.name]
     claims = (_claims_when_half_is_executed(actions, latents), _claims_when_as_much_is_executed(actions, latents))
@@ -51,12 +52,12 @@ def sheets(study: Study) -> list[Sheet]:
     picture = _draw(study, regimes, actions, latents)
     made = []
     for (title, rows), claimed in zip(regimes.items(), claims, strict=True):
-        sheet = success_sheet(study, f"{NAME}: {title}, success in %", rows, claims=claimed, alike=False)
-        made.append(replace(sheet, notes=(*sheet.notes, picture)))
+        table = study_table(study, f"{NAME}: {title}, success in %", rows, claims=claimed, alike=False)
+        made.append(replace(table, notes=(*table.notes, picture)))
     return made
 
 
-def _evaluations(study: Study, action: int, latent: int, execute: int) -> list[Evaluation]:
+def _evaluations(study: Study, action: int, latent: int, execute: int) -> list[EvaluationRun]:
     usual = execute == OAT.action_horizon // 2  # what the benchmarks' protocols execute
     return study.ablations([with_horizons(action, latent)], execute=None if usual else execute)
 
@@ -102,7 +103,7 @@ def _draw(study: Study, regimes: Mapping[str, Sequence[Row]], actions: Sequence[
         percents = [float("nan") if rate is None else 100 * rate.estimate for rate in rates]
         axes.imshow(np.reshape(percents, (len(actions), len(latents))), cmap="Blues", vmin=0, vmax=100, aspect="auto")
         for place, (rate, percent) in enumerate(zip(rates, percents, strict=True)):
-            text = "not run" if rate is None else f"{percent:.1f} %\n{100 * rate.low:.0f} … {100 * rate.high:.0f}"
+            text = "not run" if rate is None else f"{percent:.1f} %\n{format_percent_range(rate)}"
             ink = "white" if percent > _DARK else "black"
             axes.text(
                 place % len(latents), place // len(latents), text, ha="center", va="center", color=ink, fontsize=8

@@ -6,18 +6,18 @@ from itertools import accumulate
 
 import numpy as np
 
-from oat.evaluation.statistics import Interval
+from oat.evaluation.claims import decide_rising
 from oat.experiments.config import ExperimentName
 from oat.experiments.latency_records import LatencyRecord, read_timings
 from oat.experiments.paper import numbers as paper
-from oat.experiments.paper.claims import decide_rising
 from oat.experiments.pictures import color_of, save_study_figure
 from oat.experiments.study.methods import OAT
 from oat.experiments.study.study import Study
-from oat.experiments.success import NONE
 from oat.io.pictures import new_figure
+from oat.sims import find_simulator
 from oat.sims.config import SimulatorName
-from oat.tables.table import Sheet
+from oat.tables.interval import NOT_AVAILABLE, Interval, format_range
+from oat.tables.table import Table
 
 NAME: ExperimentName = "table-latency"
 _ALIKE = 0.1  # the most by which costs may differ that are called the same
@@ -27,17 +27,17 @@ _COLUMNS = (
 )
 
 
-def sheets(study: Study) -> list[Sheet]:
+def tables(study: Study) -> list[Table]:
     """Return a table for each shape that was timed, and draw all of them."""
     record = read_timings(study)
     if record is None:
-        return [Sheet(f"{NAME}: tokens and milliseconds per chunk", _COLUMNS, (), ("not measured",))]
+        return [Table(f"{NAME}: tokens and milliseconds per chunk", _COLUMNS, (), ("not measured",))]
     picture = _draw(study, record)
-    return [_sheet(sim, record, picture) for sim in record.shapes]
+    return [_table(sim, record, picture) for sim in record.shapes]
 
 
-def _sheet(sim: SimulatorName, record: LatencyRecord, picture: str) -> Sheet:
-    title = f"{NAME}: {sim}'s shape, H_a = {OAT.action_horizon}, D_a = {paper.ACTION_DIMS[sim]}"
+def _table(sim: SimulatorName, record: LatencyRecord, picture: str) -> Table:
+    title = f"{NAME}: {sim}'s shape, H_a = {OAT.action_horizon}, D_a = {_action_dim(sim)}"
     rows = record.shapes[sim].timings
     published = paper.LATENCY[sim]
     # Machines differ, so both columns of times are repeated in units of the same method.
@@ -50,20 +50,20 @@ def _sheet(sim: SimulatorName, record: LatencyRecord, picture: str) -> Sheet:
         cells.append(
             (
                 *(label, _count(row.tokens), _count(tokens)),
-                *(f"{ours.estimate:.1f}", f"{ours.low:.1f} … {ours.high:.1f}", _ratio(row.ms, best.ms)),
-                *(f"{np.median(row.onnx_ms):.1f}" if row.onnx_ms else NONE, _ratio(row.onnx_ms, best.onnx_ms)),
+                *(f"{ours.estimate:.1f}", format_range(ours), _ratio(row.ms, best.ms)),
+                *(f"{np.median(row.onnx_ms):.1f}" if row.onnx_ms else NOT_AVAILABLE, _ratio(row.onnx_ms, best.onnx_ms)),
                 *(f"{ms:.1f}", f"{ms / its_best:.2f}"),
             )
         )
-    return Sheet(title, _COLUMNS, tuple(cells), (*_notes(sim, record), picture))
+    return Table(title, _COLUMNS, tuple(cells), (*_notes(sim, record), picture))
 
 
 def _count(tokens: float | None) -> str:
-    return NONE if tokens is None else f"{tokens:.4g}"
+    return NOT_AVAILABLE if tokens is None else f"{tokens:.4g}"
 
 
 def _ratio(times: Sequence[float], best: Sequence[float]) -> str:
-    return f"{np.median(times) / np.median(best):.2f}" if times and best else NONE
+    return f"{np.median(times) / np.median(best):.2f}" if times and best else NOT_AVAILABLE
 
 
 def median_interval(values: Sequence[float]) -> Interval:
@@ -78,6 +78,11 @@ def median_interval(values: Sequence[float]) -> Interval:
     below = accumulate(math.comb(count, k) / 2**count for k in range(count))
     low = max(sum(2 * probability <= 0.05 for probability in below) - 1, 0)
     return Interval(float(np.median(ordered)), float(ordered[low]), float(ordered[count - 1 - low]))
+
+
+def _action_dim(sim: SimulatorName) -> int:
+    """Return the number of dimensions D_a of an action in a benchmark."""
+    return len(find_simulator(sim).action_names)
 
 
 def _notes(sim: SimulatorName, record: LatencyRecord) -> Iterator[str]:
@@ -110,7 +115,7 @@ def _decide_equal(one: str, other: str, times: Mapping[str, Sequence[float]]) ->
         outcome = "held"
     else:
         outcome = "not held" if ratio.high < low or ratio.low > high else "undecided"
-    measured = f"{one} / {other} = {ratio.estimate:.3f}, 95 %: {ratio.low:.3f} … {ratio.high:.3f}"
+    measured = f"{one} / {other} = {ratio.estimate:.3f}, 95 %: {format_range(ratio, '.3f')}"
     return f"claim: {one} costs as much as {other}, within {_ALIKE:.0%}: {outcome} ({measured})"
 
 
@@ -128,7 +133,7 @@ def _draw(study: Study, record: LatencyRecord) -> str:
             axes.barh(place, ours, color=color_of(label))
             axes.plot(theirs, place, marker="|", color="black", markersize=14)
             axes.text(1.15 * max(ours, theirs), place, f"{ours:.3g}", va="center", fontsize=7)
-        axes.set(title=f"{sim}, D_a = {paper.ACTION_DIMS[sim]}", xscale="log", xlabel="ms per chunk")
+        axes.set(title=f"{sim}, D_a = {_action_dim(sim)}", xscale="log", xlabel="ms per chunk")
         axes.set_yticks(range(len(rows)), list(rows))
         axes.margins(x=0.3)
     panels[0].invert_yaxis()

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oat.evaluation.statistics import Interval
 from oat.experiments.study.held_out import read_measures
 from oat.experiments.study.methods import COMPARED, UNORDERED, Method
 from oat.experiments.study.study import Study
 from oat.experiments.success import Row, read_rows
 from oat.io.training_record import Measures
+from oat.tables.interval import Interval
 
 
 @dataclass(frozen=True)

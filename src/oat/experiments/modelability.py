@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from oat.errors import InvalidOption
+from oat.evaluation.comparisons import compare_policies
 from oat.evaluation.statistics import spearman
-from oat.evaluation.tables import compare_policies, percent
 from oat.experiments.code_lengths import CodeLengths, measure_code_lengths
 from oat.experiments.config import ExperimentName
 from oat.experiments.method_points import MethodPoint, read_points
@@ -27,11 +27,12 @@ from oat.experiments.study.methods import (
     UNORDERED_FULL_REGISTERS,
     with_levels,
 )
-from oat.experiments.study.study import Evaluation, Study
-from oat.experiments.success import NONE, absences, circumstances, not_run
+from oat.experiments.study.study import EvaluationRun, Study
+from oat.experiments.success import absences, circumstances, not_run
 from oat.io.pictures import new_figure
 from oat.policies import AutoregressivePolicy
-from oat.tables.table import Sheet
+from oat.tables.interval import NOT_AVAILABLE, format_range, percent
+from oat.tables.table import Table
 
 NAME: ExperimentName = "figure-modelability"
 _VARIANTS = (UNORDERED, FULL_REGISTERS, UNORDERED_FULL_REGISTERS, FLOW, *(with_levels(levels) for levels in LEVEL_SETS))
@@ -44,12 +45,12 @@ _PREDICTORS: dict[str, Callable[[MethodPoint], float]] = {
 }
 
 
-def evaluations(study: Study) -> list[Evaluation]:
+def evaluations(study: Study) -> list[EvaluationRun]:
     """Return what must be run: every method that table-sim compares."""
     return study.evaluations(COMPARED)
 
 
-def sheets(study: Study) -> list[Sheet]:
+def tables(study: Study) -> list[Table]:
     """Collect and draw what there is, and return the tables of methods and of code lengths."""
     points = [point for method in COMPARED for point in read_points(study, method)]
     # Variants are drawn where other tables have run them; nothing is run for this figure alone.
@@ -58,10 +59,10 @@ def sheets(study: Study) -> list[Sheet]:
     policy = find_policy(study, OAT)
     lengths = measure_code_lengths(study, policy) if isinstance(policy, AutoregressivePolicy) else None
     notes = (*circumstances(study), _draw(study, points, lengths))
-    return [_points_sheet(points, notes), _lengths_sheet(lengths, notes)]
+    return [_points_table(points, notes), _lengths_table(lengths, notes)]
 
 
-def _points_sheet(points: Sequence[MethodPoint], notes: Sequence[str]) -> Sheet:
+def _points_table(points: Sequence[MethodPoint], notes: Sequence[str]) -> Table:
     columns = (
         *("policy", "steps", "tokens", "reconstruction MSE", "NLL, bits per chunk", "open-loop MSE"),
         *("success %", "95 %", "episodes"),
@@ -70,7 +71,7 @@ def _points_sheet(points: Sequence[MethodPoint], notes: Sequence[str]) -> Sheet:
         (
             *(point.row.label, point.row.steps),
             *map(_number, (point.tokens, point.mse, point.bits, point.open_loop)),
-            *((NONE, NONE) if point.success is None else percent(point.success)),
+            *((NOT_AVAILABLE, NOT_AVAILABLE) if point.success is None else percent(point.success)),
             f"{len(point.row.records):,}",
         )
         for point in points
@@ -79,7 +80,7 @@ def _points_sheet(points: Sequence[MethodPoint], notes: Sequence[str]) -> Sheet:
     correlations = [f"success and {name}: {_correlation(acted, value)}" for name, value in _PREDICTORS.items()]
     absent = not_run(absences(point.row for point in points))
     all_notes = (*_reading(points), *correlations, _counterexamples(acted), *absent, *notes)
-    return Sheet(f"{NAME}: error, bits, tokens and success", columns, rows, all_notes)
+    return Table(f"{NAME}: error, bits, tokens and success", columns, rows, all_notes)
 
 
 def _reading(points: Sequence[MethodPoint]) -> Iterator[str]:
@@ -97,7 +98,7 @@ def _reading(points: Sequence[MethodPoint]) -> Iterator[str]:
 
 
 def _number(value: float) -> str:
-    return NONE if math.isnan(value) else f"{value:.3g}"
+    return NOT_AVAILABLE if math.isnan(value) else f"{value:.3g}"
 
 
 def _correlation(points: Sequence[MethodPoint], value: Callable[[MethodPoint], float]) -> str:
@@ -134,11 +135,11 @@ def _counterexamples(points: Sequence[MethodPoint]) -> str:
     return f"{claim}: undecided (in none of {len(pairs)} pairs the smaller error acts significantly worse)"
 
 
-def _lengths_sheet(lengths: CodeLengths | None, notes: Sequence[str]) -> Sheet:
+def _lengths_table(lengths: CodeLengths | None, notes: Sequence[str]) -> Table:
     title = f"{NAME}: tokens that a chunk needs, and how unlikely it is"
     columns = ("tokens needed", "chunks", "mean −log2 p", "standard deviation")
     if lengths is None:
-        return Sheet(title, columns, (), (*not_run(["OAT's policy"]), *notes))
+        return Table(title, columns, (), (*not_run(["OAT's policy"]), *notes))
     rows = []
     for count in np.unique(lengths.tokens).tolist():
         bits = lengths.bits[lengths.tokens == count]
@@ -146,14 +147,14 @@ def _lengths_sheet(lengths: CodeLengths | None, notes: Sequence[str]) -> Sheet:
     rho = lengths.correlation
     held = "held" if rho.low > 0 else "not held" if rho.high < 0 else "undecided"
     reading = (
-        f"ρ = {rho.estimate:+.2f} (95 % {rho.low:+.2f} … {rho.high:+.2f}, resampling episodes; "
+        f"ρ = {rho.estimate:+.2f} (95 % {format_range(rho, '+.2f')}, resampling episodes; "
         f"n = {len(lengths.bits)} chunks of {len(set(lengths.episodes.tolist()))} held-out episodes)",
         f"tokens needed to keep the RMS error within {lengths.limit:.3g} action units, which half of the chunks keep "
         "with half of the tokens; those that never do count among the last",
         "p: of all tokens of the chunk, given the observation, under OAT's policy",
         f"claim: unlikely chunks need more tokens: {held}",
     )
-    return Sheet(title, columns, tuple(rows), (*reading, *notes))
+    return Table(title, columns, tuple(rows), (*reading, *notes))
 
 
 def _draw(study: Study, points: Sequence[MethodPoint], lengths: CodeLengths | None) -> str:
@@ -196,4 +197,4 @@ def _draw_lengths(axes: Any, lengths: CodeLengths | None) -> None:
     counts = np.unique(lengths.tokens).tolist()
     axes.boxplot([lengths.bits[lengths.tokens == count] for count in counts], positions=counts, showfliers=False)
     rho = lengths.correlation
-    axes.set_title(f"OAT: ρ = {rho.estimate:+.2f} ({rho.low:+.2f} … {rho.high:+.2f})", fontsize=9)
+    axes.set_title(f"OAT: ρ = {rho.estimate:+.2f} ({format_range(rho, '+.2f')})", fontsize=9)

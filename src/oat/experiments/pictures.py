@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from oat.evaluation.statistics import Interval
 from oat.experiments.study.study import Study
 from oat.io.pictures import save_figure
+from oat.tables.interval import Interval
 from oat.tables.table import PICTURE
 
 COLORS = {"DP": "tab:gray", "Bin": "tab:brown", "FAST": "tab:red", "QueST": "tab:orange", "OAT": "tab:blue"}

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from oat.evaluation.statistics import Interval, wilson
+from oat.evaluation.statistics import wilson
 from oat.experiments.study.held_out import generator
+from oat.tables.interval import Interval
 from oat.tokenizers import ActionTokenizer
 from oat.tokenizers.evaluation import Chunks, distortions
 from oat.tokenizers.tokens import Tokens

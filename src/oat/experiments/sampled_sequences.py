@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oat.evaluation.statistics import Interval, success_rate
+from oat.evaluation.statistics import success_rate
 from oat.experiments.study.held_out import episode_numbers, held_out_batches, held_out_windows
 from oat.experiments.study.study import Study
 from oat.policies import AutoregressivePolicy, Noise, TokenDecoding
+from oat.tables.interval import Interval
 from oat.tokenizers import FASTTokenizer
 from oat.training.policies import observation_of
 

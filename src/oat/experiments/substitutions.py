@@ -7,8 +7,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from oat.evaluation.statistics import Interval, wilson
+from oat.evaluation.statistics import wilson
 from oat.experiments.study.held_out import generator
+from oat.tables.interval import Interval
 from oat.tokenizers import ActionTokenizer, FASTTokenizer
 from oat.tokenizers.evaluation import Chunks
 from oat.tokenizers.tokens import Tokens

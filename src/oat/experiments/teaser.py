@@ -7,7 +7,6 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
-from oat.evaluation.tables import percent
 from oat.experiments.config import ExperimentName
 from oat.experiments.paper import numbers as paper
 from oat.experiments.pictures import COLORS, color_of, save_study_figure, whiskers
@@ -20,11 +19,12 @@ from oat.experiments.study.held_out import (
     held_out_windows,
 )
 from oat.experiments.study.methods import BIN, COMPARED, DP, FAST, OAT, QUEST
-from oat.experiments.study.study import Evaluation, Study
-from oat.experiments.success import NONE, Row, circumstances, not_run, read_rows, success_sheet, training_steps
+from oat.experiments.study.study import EvaluationRun, Study
+from oat.experiments.success import Row, circumstances, not_run, read_rows, study_table, training_steps
 from oat.io.pictures import new_figure
 from oat.policies import Policy
-from oat.tables.table import Sheet
+from oat.tables.interval import NOT_AVAILABLE, percent
+from oat.tables.table import Table
 from oat.training.policies import open_loop_errors
 
 NAME: ExperimentName = "figure-teaser"
@@ -33,13 +33,13 @@ _STREAMED = (DP, OAT)
 _SHOWN_STEPS = (1, 2, 4, 8, 10)
 
 
-def evaluations(study: Study) -> list[Evaluation]:
+def evaluations(study: Study) -> list[EvaluationRun]:
     """Return what must be run: four tokenizers and two policies; success is shown of what table-sim has run."""
-    policies = [Evaluation(method, until="policy") for method in _STREAMED]
-    return [*(Evaluation(method, until="tokenizer") for method in _TOKENIZED), *policies]
+    policies = [EvaluationRun(method, until="policy") for method in _STREAMED]
+    return [*(EvaluationRun(method, until="tokenizer") for method in _TOKENIZED), *policies]
 
 
-def sheets(study: Study) -> list[Sheet]:
+def tables(study: Study) -> list[Table]:
     """Measure and draw what there is, and return a table for each of the figure's three panels."""
     properties = {
         method.name: measure_properties(tokenizer, held_out_chunks(study, tokenizer))
@@ -52,12 +52,12 @@ def sheets(study: Study) -> list[Sheet]:
         if (policy := find_policy(study, method)) is not None
     }
     rows = read_rows(study, study.evaluations(COMPARED))
-    steps = ", ".join(f"{method.name} {training_steps(study, Evaluation(method))}" for method in COMPARED)
+    steps = ", ".join(f"{method.name} {training_steps(study, EvaluationRun(method))}" for method in COMPARED)
     notes = (*circumstances(study), f"steps: {steps}", _draw(study, properties, curves, rows))
     return [
-        _properties_sheet(study, properties, notes),
-        _curves_sheet(study, curves, notes),
-        success_sheet(study, f"{NAME}: success in %", rows, paper.AVERAGE.get(study.sim)),
+        _properties_table(study, properties, notes),
+        _curves_table(study, curves, notes),
+        study_table(study, f"{NAME}: success in %", rows, paper.AVERAGE.get(study.sim)),
     ]
 
 
@@ -67,7 +67,7 @@ def _stream(study: Study, policy: Policy) -> Float[Tensor, "steps windows"]:
     return open_loop_errors(policy, windows, held_out_batches(study, windows), policy.default_decoding)
 
 
-def _properties_sheet(study: Study, properties: Mapping[str, Properties], notes: Sequence[str]) -> Sheet:
+def _properties_table(study: Study, properties: Mapping[str, Properties], notes: Sequence[str]) -> Table:
     columns = (
         *("tokenizer", "P.1 tokens", "numbers per token", "P.2 random sequences that decode, %", "95 %"),
         *("P.3 tokens after the first that lower the mean error", "chunks whose error falls with all, %", "MSE"),
@@ -78,7 +78,7 @@ def _properties_sheet(study: Study, properties: Mapping[str, Properties], notes:
             *(
                 (each.helpful_tokens, f"{100 * each.monotone:.0f}")
                 if each.has_prefixes
-                else ("no prefix decodes", NONE)
+                else ("no prefix decodes", NOT_AVAILABLE)
             ),
             f"{each.curve[-1]:.2g}",
         )
@@ -86,20 +86,26 @@ def _properties_sheet(study: Study, properties: Mapping[str, Properties], notes:
     )
     absent = [method.name for method in _TOKENIZED if method.name not in properties]
     reading = f"{study.scale.chunks} held-out chunks at most; random sequences are as long as those chunks' own"
-    return Sheet(f"{NAME}: P.1–P.3, measured", columns, cells, (reading, *not_run(absent), *notes))
+    return Table(f"{NAME}: P.1–P.3, measured", columns, cells, (reading, *not_run(absent), *notes))
 
 
-def _curves_sheet(study: Study, curves: Mapping[str, Float[Tensor, "steps windows"]], notes: Sequence[str]) -> Sheet:
+def _curves_table(study: Study, curves: Mapping[str, Float[Tensor, "steps windows"]], notes: Sequence[str]) -> Table:
     columns = ("policy", *(f"after {step}" for step in _SHOWN_STEPS))
     cells = tuple(
-        (name, *(f"{float(errors[step - 1].mean()):.4f}" if step <= len(errors) else NONE for step in _SHOWN_STEPS))
+        (
+            name,
+            *(
+                f"{float(errors[step - 1].mean()):.4f}" if step <= len(errors) else NOT_AVAILABLE
+                for step in _SHOWN_STEPS
+            ),
+        )
         for name, errors in curves.items()
     )
     count = max((errors.shape[1] for errors in curves.values()), default=0)
     reading = f"DP: clean chunk that a denoising step heads for; OAT: prefix of tokens; {count} held-out observations"
     absent = [f"{method.name}'s policy" for method in _STREAMED if method.name not in curves]
     title = f"{NAME}: action error (MSE in model space, open loop) as inference goes on"
-    return Sheet(title, columns, cells, (reading, *not_run(absent), *notes))
+    return Table(title, columns, cells, (reading, *not_run(absent), *notes))
 
 
 def _draw(

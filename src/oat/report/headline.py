@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from oat.evaluation.statistics import Interval, compare_paired
-from oat.evaluation.tables import Summary, by_condition, by_policy
+from oat.evaluation.comparisons import by_condition
+from oat.evaluation.statistics import compare_paired
+from oat.evaluation.summaries import Summary, by_policy
 from oat.report.datasets import NamedDataset
 from oat.report.measured_tokenizers import MeasuredTokenizer, best_ordered, most_comparable
 from oat.report.rollouts import RolloutGroup
+from oat.tables.interval import Interval, count_nouns, format_percent, format_percent_range
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ def make_tiles(
     if datasets:
         tasks = {task for dataset in datasets for task in dataset.episodes.tasks}
         count = sum(len(dataset.episodes) for dataset in datasets)
-        tiles.append(Tile(f"{count:,}", f"demonstrations of {_count(len(tasks), 'task')}"))
+        tiles.append(Tile(f"{count:,}", f"demonstrations of {count_nouns(len(tasks), 'task')}"))
     if ordered := best_ordered(tokenizers):
         space = ordered.space
         most_tokens = ordered.evaluation.prefixes[-1]
@@ -109,7 +111,7 @@ def _about_more_tokens(group: RolloutGroup) -> Iterator[str]:
             [task for task, _ in shared],
         )
         verdicts = {"second": f"{many.policy} is better", "first": f"{few.policy} is better"}
-        change = _true_minus(f"{100 * comparison.difference.estimate:+.1f}")
+        change = format_percent(comparison.difference.estimate, "+.1f")
         yield (
             f"From {few.policy} to {many.policy} success changes by {change} points "
             f"({_interval(comparison.difference, '+')}) on the {len(shared)} initial conditions that both met: "
@@ -118,18 +120,11 @@ def _about_more_tokens(group: RolloutGroup) -> Iterator[str]:
 
 
 def _where(group: RolloutGroup) -> str:
-    tasks = group.tasks[0] if len(group.tasks) == 1 else _count(len(group.tasks), "task")
+    tasks = group.tasks[0] if len(group.tasks) == 1 else count_nouns(len(group.tasks), "task")
     return f"{tasks} ({group.protocol})"
 
 
 def _interval(interval: Interval, sign: str = "") -> str:
     """Format an interval of shares in percent, with spaces that do not break the line."""
-    return _true_minus(f"95\u00a0%: {100 * interval.low:{sign}.0f}\u00a0…\u00a0{100 * interval.high:{sign}.0f}")
-
-
-def _true_minus(number: str) -> str:
-    return number.replace("-", "−")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    limits = format_percent_range(interval, f"{sign}.0f").replace(" ", "\u00a0").replace("-", "−")
+    return f"95\u00a0%: {limits}"

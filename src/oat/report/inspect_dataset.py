@@ -13,7 +13,7 @@ from oat.data.episodes import Episodes, open_dataset
 from oat.data.summary import DatasetSummary, DimensionSummary, summarize_dataset
 from oat.errors import InvalidOption
 from oat.io.pictures import new_figure, save_figure
-from oat.tables.terminal import make_table
+from oat.tables.terminal import make_rich_table
 
 _PICTURE_SUFFIXES = {".png", ".pdf", ".svg"}
 _FILM_FRAMES = 8
@@ -60,7 +60,7 @@ def print_summary(summary: DatasetSummary) -> None:
 
 
 def _task_table(summary: DatasetSummary) -> Table:
-    table = make_table("tasks", "task", "episodes", "frames", "shortest", "median", "longest", "lengths")
+    table = make_rich_table("tasks", "task", "episodes", "frames", "shortest", "median", "longest", "lengths")
     for task, lengths in list(summary.lengths.items())[:_SHOWN_TASKS]:
         table.add_row(escape(task), *_length_cells(lengths), _bars(lengths))
     if len(summary.lengths) > _SHOWN_TASKS:
@@ -84,7 +84,7 @@ def _bars(lengths: tuple[int, ...]) -> str:
 
 
 def _dimension_table(dimensions: tuple[DimensionSummary, ...]) -> Table:
-    table = make_table("actions", "dim", "min", "1 %", "mean", "std", "99 %", "max", "saturated", "NaN/inf")
+    table = make_rich_table("actions", "dim", "min", "1 %", "mean", "std", "99 %", "max", "saturated", "NaN/inf")
     for d in dimensions:
         numbers = [f"{value:.3g}" for value in (d.min, d.q01, d.mean, d.std, d.q99, d.max)]
         table.add_row(escape(d.name), *numbers, "constant" if d.constant else f"{d.saturated:.1%}", str(d.nonfinite))
@@ -92,7 +92,7 @@ def _dimension_table(dimensions: tuple[DimensionSummary, ...]) -> Table:
 
 
 def _observation_table(summary: DatasetSummary) -> Table:
-    table = make_table("observations", "key", "shape", "NaN/inf")
+    table = make_rich_table("observations", "key", "shape", "NaN/inf")
     for key, shape in summary.observations.items():
         nonfinite = summary.nonfinite_observations.get(key)
         table.add_row(escape(key), " × ".join(map(str, shape)), "–" if nonfinite is None else str(nonfinite))

@@ -14,7 +14,7 @@ from oat.data.chunks import Windows
 from oat.data.episodes import open_dataset
 from oat.errors import InvalidOption
 from oat.io.pictures import new_figure, save_figure
-from oat.tables.terminal import make_table
+from oat.tables.terminal import make_rich_table
 from oat.tokenizers import TOKENIZERS, ActionTokenizer
 from oat.tokenizers.evaluation import Chunks, Evaluation, draw_chunks, evaluate, typical_chunks
 from oat.training.tokenizers import fit_analytic, load_tokenizer, split_windows
@@ -91,7 +91,7 @@ def _print_tables(evaluations: list[Evaluation]) -> None:
 
 
 def _prefix_table(evaluations: list[Evaluation]) -> Table:
-    table = make_table(
+    table = make_rich_table(
         "rate and distortion", "tokenizer", "tokens", "bits", "MSE", "RMSE per dimension", "enc/s", "dec/s"
     )
     for e in evaluations:
@@ -109,14 +109,14 @@ def _prefix_table(evaluations: list[Evaluation]) -> Table:
 
 
 def _codebook_table(evaluation: Evaluation) -> Table:
-    table = make_table("codebook", "token", "used", "perplexity")
+    table = make_rich_table("codebook", "token", "used", "perplexity")
     for number, (used, perplexity) in enumerate(zip(evaluation.used, evaluation.perplexity, strict=True), start=1):
         table.add_row(str(number), f"{used:.1%}", f"{perplexity:.0f}")
     return table
 
 
 def _length_table(evaluation: Evaluation) -> Table:
-    table = make_table("chunks that need K tokens", "largest error", *(f"K={k}" for k in evaluation.prefixes))
+    table = make_rich_table("chunks that need K tokens", "largest error", *(f"K={k}" for k in evaluation.prefixes))
     for limit, counts in evaluation.lengths_within.items():
         table.add_row(limit, *map(str, counts))
     table.caption = (

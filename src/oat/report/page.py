@@ -1,6 +1,5 @@
 """Behind `oat report`: one HTML file that shows what lies below a directory and needs nothing else."""
 
-import re
 from dataclasses import asdict
 from datetime import datetime
 from importlib.metadata import version
@@ -17,9 +16,7 @@ from oat.report.plots import choose_colours
 from oat.report.results_folder import ResultsFolder, scan_folder
 from oat.report.sections import make_sections
 from oat.report.sections.section import Section
-from oat.tables.table import Sheet
-
-_NUMBERS = re.compile(r"[\d\s.,…±%+−–—:eE()\[\]-]*")
+from oat.tables.html import to_html
 
 
 def write_report(root: Path, out: Path, data: Path | None = None) -> None:
@@ -66,7 +63,7 @@ def _environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["numeric_columns"] = numeric_columns
+    environment.filters["to_html"] = to_html
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False}  # browsers do not read NaN
     return environment
 
@@ -79,9 +76,3 @@ def _payload(sections: list[Section]) -> dict[str, Any]:
     for section in sections:
         payload |= section.payload()
     return payload
-
-
-def numeric_columns(table: Sheet) -> list[bool]:
-    """Return which columns hold numbers only, and are aligned to the right."""
-    columns = range(len(table.columns))
-    return [all(_NUMBERS.fullmatch(row[column]) for row in table.rows) for column in columns]

@@ -15,7 +15,8 @@ from oat.report.measured_tokenizers import MeasuredTokenizer, best_ordered, meas
 from oat.report.results_folder import ResultsFolder, method_of
 from oat.report.rollouts import RolloutGroup, read_rollouts
 from oat.report.videos import Video, choose_videos
-from oat.tables.table import PICTURE, Sheet, load_sheets
+from oat.tables.files import load_tables
+from oat.tables.table import PICTURE, Table
 
 _PICTURE_BYTES = 3_000_000
 
@@ -24,7 +25,7 @@ _PICTURE_BYTES = 3_000_000
 class TablesFile:
     """Hold the tables of one file, and the picture that was drawn with them."""
 
-    sheets: tuple[Sheet, ...]
+    tables: tuple[Table, ...]
     picture: str
     """A data: address; empty without a picture."""
 
@@ -120,10 +121,10 @@ def _load_tables(folder: ResultsFolder) -> list[TablesFile]:
 
 def _load_tables_file(path: Path, folder: ResultsFolder) -> TablesFile:
     """Load the tables of a file without the notes that name their picture, because the page shows the picture."""
-    sheets = load_sheets(path)
-    pictures = [note.removeprefix(PICTURE) for sheet in sheets for note in sheet.notes if note.startswith(PICTURE)]
+    tables = load_tables(path)
+    pictures = [note.removeprefix(PICTURE) for table in tables for note in table.notes if note.startswith(PICTURE)]
     without_pictures = tuple(
-        replace(sheet, notes=tuple(note for note in sheet.notes if not note.startswith(PICTURE))) for sheet in sheets
+        replace(table, notes=tuple(note for note in table.notes if not note.startswith(PICTURE))) for table in tables
     )
     # Only the name counts: a table must not be able to embed files from elsewhere.
     file = path.parent.parent / "figures" / Path(pictures[0] if pictures else "").name

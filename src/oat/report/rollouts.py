@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from oat.evaluation.protocol import protocol_name
 from oat.evaluation.records import EpisodeKey, EpisodeRecord, read_records
-from oat.evaluation.tables import POOLED, Summary, by_policy, summarize
+from oat.evaluation.summaries import Summary, by_policy, summarize
 from oat.report.results_folder import ResultsFolder, method_of
+from oat.tables.success import POOLED
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ class Lost:
     """The process died while it was busy with another worker's message; what it held for this one is gone."""
 
 
-class Crew(Generic[AnyLink]):
+class EnvironmentPool(Generic[AnyLink]):
     """Workers in processes, which are started when they are first needed and again when they have died."""
 
     def __init__(self, transport: Transport[AnyLink], processes: int, seats: int) -> None:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-from oat.evaluation.protocol import Protocol
 from oat.evaluation.workers.pool import ProcessDied
 from oat.evaluation.workers.worker import Answer, MakeEnvironment, Message, Station, make_environment
 from oat.io.processes import single_threaded
+from oat.protocol import Protocol
 
 _PATIENCE = 1.0  # seconds between the end of a process's pipe and its own
 

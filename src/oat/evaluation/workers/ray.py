@@ -10,10 +10,10 @@ from importlib.metadata import version
 from typing import Any
 
 from oat.errors import InvalidOption, SimulatorError
-from oat.evaluation.protocol import Protocol
 from oat.evaluation.workers.pool import ProcessDied
 from oat.evaluation.workers.worker import Answer, MakeEnvironment, Message, Station, make_environment
-from oat.io.extras import import_extra
+from oat.io.extras import DISTRIBUTION, import_extra
+from oat.protocol import Protocol
 
 _PATIENCE = 5.0  # seconds for a cluster to open its door
 
@@ -91,9 +91,9 @@ def _check_reachable(address: str) -> None:
 
 def _check_version(ray: Any) -> None:
     """Records say which oat made them, so the cluster must have this one."""
-    here = version("oat")
+    here = version(DISTRIBUTION)
     try:
-        there = ray.get(ray.remote(version).remote("oat"))
+        there = ray.get(ray.remote(version).remote(DISTRIBUTION))
     except ray.exceptions.RayError as error:
         raise SimulatorError(f"the Ray cluster does not have oat {here} ({type(error).__name__}: {error})") from error
     if there != here:

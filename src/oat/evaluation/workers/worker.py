@@ -12,17 +12,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from oat.errors import InvalidOption, OatError, SimulatorError
-from oat.evaluation.protocol import Protocol
 from oat.evaluation.videos import Film
-from oat.interfaces import Environment, Filmable
+from oat.interfaces import Environment, Filmable, Simulator
+from oat.protocol import Protocol
+from oat.sims import find_simulator
 
 MakeEnvironment = Callable[[Protocol, str], Environment]
 
 
-def make_environment(protocol: Protocol, task: str) -> Environment:
-    from oat.sims import load_simulator
+def make_environment(protocol: Protocol, task: str, simulator: type[Simulator] | None = None) -> Environment:
+    """Build the environment of a task.
 
-    return load_simulator(protocol.simulator).make(task, protocol.cameras, protocol.image_size)
+    A worker does not know the simulators that its parent process has registered: the parent hands over the class.
+    """
+    chosen = simulator or find_simulator(protocol.simulator)
+    return chosen().make(task, protocol.cameras, protocol.image_size)
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ Answer = Segment | Crash | OatError
 """An OatError is a mistake that another attempt would meet again."""
 
 
-class Host:
+class EnvironmentWorker:
     """An environment and its episode."""
 
     def __init__(self, protocol: Protocol, make: MakeEnvironment) -> None:
@@ -154,9 +158,9 @@ class Station:
 
     def __init__(self, protocol: Protocol, make: MakeEnvironment) -> None:
         self._protocol, self._make = protocol, make
-        self._hosts: dict[int, Host] = {}
+        self._hosts: dict[int, EnvironmentWorker] = {}
 
     def answer(self, seat: int, message: Message) -> Answer:
         if seat not in self._hosts:
-            self._hosts[seat] = Host(self._protocol, self._make)
+            self._hosts[seat] = EnvironmentWorker(self._protocol, self._make)
         return self._hosts[seat].answer(message)

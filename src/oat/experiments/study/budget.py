@@ -24,7 +24,7 @@ _ROUND_TO = 50
 
 
 @dataclass
-class Pace:
+class StepBudget:
     """Seconds per optimiser step on one thread, by directory and method."""
 
     study: "Study"

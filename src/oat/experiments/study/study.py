@@ -9,27 +9,20 @@ from oat.errors import InvalidOption
 from oat.evaluation.config import EvalConfig
 from oat.evaluation.plan import decoding_name
 from oat.evaluation.records import COMPRESSED_RECORDS_FILE, RECORDS_FILE, EpisodeRecord, read_records
-from oat.experiments.study.budget import Pace
+from oat.experiments.study.budget import StepBudget
 from oat.experiments.study.methods import Method
 from oat.experiments.study.runs import DONE_FOLDER, Run, marker, read_result
 from oat.experiments.study.scales import Scale
 from oat.policies import TokenDecoding
-from oat.sims import load_simulator
+from oat.sims import find_simulator, load_simulator
 from oat.sims.config import CollectConfig, SimulatorName
 from oat.training.config import FitConfig, RecipeOptions, TrainPolicyConfig
-
-TASKS: dict[SimulatorName, tuple[str, ...]] = {
-    "metaworld": ("box-close", "coffee-pull", "disassemble", "stick-pull"),
-    "robomimic": ("lift", "can", "square"),
-    "pusht": ("pusht",),
-}
-"""The paper's tasks that a scripted expert can demonstrate, and PushT's only one."""
 
 DEMONSTRATIONS = "demos"
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class EvaluationRun:
     """A method trained with one seed, acting in the benchmark."""
 
     method: Method
@@ -59,27 +52,27 @@ class Study:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        tasks = TASKS.get(self.sim) or tuple(load_simulator(self.sim).tasks)
+        tasks = find_simulator(self.sim).paper_tasks or load_simulator(self.sim).tasks
         return tasks[: self.scale.tasks]
 
     @property
     def data(self) -> Path:
         return self.given_data or self.folder / DEMONSTRATIONS
 
-    def evaluations(self, methods: Iterable[Method]) -> list[Evaluation]:
+    def evaluations(self, methods: Iterable[Method]) -> list[EvaluationRun]:
         """Every method with all its training seeds."""
         return [
-            Evaluation(method, seed)
+            EvaluationRun(method, seed)
             for method in methods
             for seed in range(self.seeds if self.seeds and not method.slow else self.scale.seeds_for(method))
         ]
 
-    def ablations(self, methods: Iterable[Method], execute: int | None = None) -> list[Evaluation]:
+    def ablations(self, methods: Iterable[Method], execute: int | None = None) -> list[EvaluationRun]:
         """Every variant with as many training seeds as such are given."""
         seeds = range(self.seeds or self.scale.seeds_of_ablations)
-        return [Evaluation(method, seed, execute) for method in methods for seed in seeds]
+        return [EvaluationRun(method, seed, execute) for method in methods for seed in seeds]
 
-    def runs(self, evaluations: Sequence[Evaluation], pace: Pace) -> list[Run]:
+    def runs(self, evaluations: Sequence[EvaluationRun], pace: StepBudget) -> list[Run]:
         """All that must be done for these, each once, and after what it needs."""
         runs: dict[str, Run] = {}
         for evaluation in evaluations:
@@ -89,7 +82,7 @@ class Study:
 
     def demonstrations(self) -> Run:
         """Let a scripted expert demonstrate."""
-        if load_simulator(self.sim).expert_kind != "scripted":
+        if find_simulator(self.sim).demonstrator != "scripted":
             raise InvalidOption(f"{self.sim} has no scripted expert: name demonstrations with --data")
         out, episodes = self.folder / DEMONSTRATIONS, self.scale.demonstrations_for(self.sim)
         return Run(self.folder, DEMONSTRATIONS, CollectConfig(self.sim, self.tasks, out, episodes=episodes, workers=1))
@@ -135,7 +128,7 @@ class Study:
         models = (self.folder / "tokenizers", self.folder / "policies")
         return (self.folder / DONE_FOLDER).exists() and not any(folder.exists() for folder in models)
 
-    def records(self, evaluation: Evaluation) -> dict[int | None, list[EpisodeRecord]]:
+    def records(self, evaluation: EvaluationRun) -> dict[int | None, list[EpisodeRecord]]:
         """Episodes by the number of tokens acted from; nothing where it has not been run."""
         files = [self.folder / evaluation.name / name for name in (RECORDS_FILE, COMPRESSED_RECORDS_FILE)]
         found = [file for file in files if file.exists()]
@@ -147,7 +140,7 @@ class Study:
         names = {tokens: decoding_name(TokenDecoding(tokens)) for tokens in evaluation.method.prefixes}
         return {tokens: [each for each in records if each.key.decoding == name] for tokens, name in names.items()}
 
-    def commit(self, evaluation: Evaluation) -> str | None:
+    def commit(self, evaluation: EvaluationRun) -> str | None:
         """Of the code that ran it, if that was noted."""
         noted: str | None = read_result(self.folder, evaluation.name).get("commit")
         return noted
@@ -155,7 +148,7 @@ class Study:
     def _demonstrated(self) -> tuple[str, ...]:
         return () if self.given_data else (DEMONSTRATIONS,)
 
-    def _runs(self, evaluation: Evaluation, pace: Pace) -> Iterable[Run]:
+    def _runs(self, evaluation: EvaluationRun, pace: StepBudget) -> Iterable[Run]:
         method, seed = evaluation.method, evaluation.seed
         if not self.given_data:
             yield self.demonstrations()

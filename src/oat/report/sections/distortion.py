@@ -16,7 +16,7 @@ from oat.report.plots import (
     plot_text,
 )
 from oat.report.sections.section import Part, Section
-from oat.tables.table import Sheet
+from oat.tables.table import Table
 
 _SHOWN_PREFIXES = (1, 2, 4, 8)
 
@@ -42,14 +42,14 @@ def _distortion_part(number: int, group: Sequence[MeasuredTokenizer], colours: C
     )
 
 
-def _distortion_table(title: str, group: Sequence[MeasuredTokenizer]) -> Sheet:
+def _distortion_table(title: str, group: Sequence[MeasuredTokenizer]) -> Table:
     shown = [k for k in _SHOWN_PREFIXES if any(each.ordered and k in each.evaluation.prefixes for each in group)]
     notes = (
         "each on chunks of episodes that were held out from its own fitting, scaled to its model space",
         "never worse: chunks whose error falls, or stays, with every single token",
         "enc/s, dec/s: chunks per second while this page was made",
     )
-    return Sheet(
+    return Table(
         f"Mean squared error for {title}",
         (
             *("tokenizer", "chunks", "tokens", "bits", *(f"K={k}" for k in shown)),

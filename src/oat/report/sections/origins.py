@@ -7,7 +7,7 @@ from oat.report.datasets import NamedDataset
 from oat.report.page_data import PageData
 from oat.report.plots import Colours
 from oat.report.sections.section import Part, Section
-from oat.tables.table import Sheet
+from oat.tables.table import Table
 
 
 def origins_section(data: PageData, colours: Colours) -> Section | None:
@@ -23,7 +23,7 @@ def origins_section(data: PageData, colours: Colours) -> Section | None:
     return Section("origins", "Origins", introduction, [Part(tables=tables)])
 
 
-def _dataset_table(datasets: Sequence[NamedDataset]) -> Sheet:
+def _dataset_table(datasets: Sequence[NamedDataset]) -> Table:
     rows = []
     for dataset in datasets:
         episodes = dataset.episodes
@@ -31,9 +31,9 @@ def _dataset_table(datasets: Sequence[NamedDataset]) -> Sheet:
         rate = f"{episodes.fps:g}" if episodes.fps else "—"
         rows.append((dataset.name, *size, rate, dataset.demonstrator, ", ".join(episodes.tasks)))
     columns = ("data set", "episodes", "steps", "action dim.", "steps/s", "demonstrator", "tasks")
-    return Sheet("Demonstrations", columns, tuple(rows))
+    return Table("Demonstrations", columns, tuple(rows))
 
 
-def _checkpoint_table(checkpoints: Sequence[Checkpoint]) -> Sheet:
+def _checkpoint_table(checkpoints: Sequence[Checkpoint]) -> Table:
     rows = tuple((each.name, each.kind, each.seed, each.steps, each.command) for each in checkpoints)
-    return Sheet("Checkpoints", ("name", "kind", "seed", "steps", "made by"), rows)
+    return Table("Checkpoints", ("name", "kind", "seed", "steps", "made by"), rows)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from oat.report.plots import Figure
-from oat.tables.table import Sheet
+from oat.tables.table import Table
 
 
 @dataclass(frozen=True)
@@ -15,8 +15,8 @@ class Part:
     title: str = ""
     remarks: Sequence[str] = ()
     figures: Sequence[Figure] = ()
-    tables: Sequence[Sheet] = ()
-    folded_tables: Sequence[Sheet] = ()
+    tables: Sequence[Table] = ()
+    folded_tables: Sequence[Table] = ()
     """Tables that are shown when the reader unfolds them."""
     picture: str = ""
     """A data: address; empty without a picture."""

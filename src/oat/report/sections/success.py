@@ -4,12 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from oat.evaluation.tables import percent, summary_sheet
+from oat.evaluation.tables import policy_table, summary_table
 from oat.report.page_data import PageData
 from oat.report.plots import DOUBLING_TICKS, ROUND_TICKS, Colours, Figure, Trace, log_axis, plot_text
 from oat.report.rollouts import RolloutGroup
 from oat.report.sections.section import Part, Section
-from oat.tables.table import Sheet
 
 _INTERVALS = "Bars are 95 % intervals (Wilson's, with repeated conditions as clusters)."
 _DENOISING = "Tokens of a diffusion policy are its denoising steps."
@@ -25,25 +24,13 @@ def success_section(data: PageData, colours: Colours) -> Section | None:
             f"{group.protocol}, {group.split} conditions",
             remarks=group.remarks(),
             figures=success_figures(f"success-{number}", group, colours),
-            tables=[_success_table(group)],
-            folded_tables=[replace(summary_sheet(group.summaries), title="Every policy on every task")],
+            tables=[policy_table("Success, %", group.summaries)],
+            folded_tables=[replace(summary_table(group.summaries), title="Every policy on every task")],
         )
         for number, group in enumerate(data.rollouts)
     ]
     introduction = "Policies act in a simulator. Only episodes of one protocol are put side by side."
     return Section("success", "Closed loop", introduction, parts)
-
-
-def _success_table(group: RolloutGroup) -> Sheet:
-    """Return a table with a row for each policy, its success on each task side by side."""
-    rates = {(row.policy, row.task): f"{100 * row.success.estimate:.1f}" for row in group.summaries}
-    rows = []
-    for row in group.overall:
-        tasks = (rates.get((row.policy, task), "—") for task in group.tasks)
-        costs = (f"{row.tokens_per_chunk:.3g}", f"{row.inference_ms:.1f}")
-        rows.append((row.policy, *tasks, *percent(row.success), f"{row.episodes:,}", *costs))
-    columns = ("policy", *group.tasks, "overall", "95 %", "episodes", "tokens", "ms")
-    return Sheet("Success, %", columns, tuple(rows), ("overall: every task counts alike", "tokens, ms: per chunk"))
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ def tables_section(data: PageData, colours: Colours) -> Section | None:
         return None
     parts = [
         Part(
-            tables=file.sheets,
+            tables=file.tables,
             picture=file.picture,
-            picture_text=f"Picture of {file.sheets[0].title}" if file.sheets else "",
+            picture_text=f"Picture of {file.tables[0].title}" if file.tables else "",
         )
         for file in data.tables
     ]
