@@ -215,6 +215,7 @@ def test_older_versions_are_refused_with_directions(tmp_path: Path) -> None:
 
 
 def _write_forever(path: Path) -> None:
+    """Add episodes until the process is killed."""
     with LeRobotWriter(path, FPS, exists="append") as writer:
         while True:
             writer.add_episode(

@@ -79,7 +79,7 @@ def csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def _scaled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Register the toy transform."""
+    """Register the toy transform for the time of a test."""
     monkeypatch.setitem(TRANSFORMS, Scaled.kind, Scaled)
 
 

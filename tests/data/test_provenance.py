@@ -12,6 +12,7 @@ from tests.datasets import FPS, make_episodes, write_lerobot
 
 
 def _write(path: Path, expert: str, exists: WhenExists = "refuse") -> Path:
+    """Write or append two episodes with a record of who demonstrated them."""
     with LeRobotWriter(path, FPS, exists=exists) as writer:
         for episode in make_episodes(2):
             writer.add_episode(episode.task, episode.actions)

@@ -42,7 +42,7 @@ VALUES: list[ActionTransform] = [
 
 
 def sample(seed: int, batch: int = 3, time: int = 9, scale: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Actions and states whose rotation vectors are shorter than π."""
+    """Draw actions and states whose rotation vectors are shorter than π."""
     generator = torch.Generator().manual_seed(seed)
     actions = scale * torch.randn(batch, time, 7, generator=generator)
     directions = torch.nn.functional.normalize(torch.randn(batch, time, 3, generator=generator), dim=-1)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from oat.data.episodes import IMAGES, STATE, open_dataset
-from oat.data.hdf5 import list_demos
+from oat.data.hdf5_demos import list_demos
 from oat.errors import MissingExtra, SimulatorError, UnknownName
 from oat.evaluation.protocol import find_protocol
 from oat.interfaces import Environment, ExpertConfig, Simulator

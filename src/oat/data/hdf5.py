@@ -1,31 +1,32 @@
-"""robomimic and LIBERO demonstrations: `data/demo_<i>/{actions, obs/<key>}` in one HDF5 file or one per task.
+"""robomimic's and LIBERO's HDF5 files as one data set: a file, or a directory with one per task.
 
-Layout: https://robomimic.github.io/docs/datasets/overview.html; filter keys are the lists of demo names in `mask/…`.
+Filter keys, which are lists of demo names in `mask/…`, become subsets.
 """
 
-import json
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64
 
-from oat.data.columns import UINT8, LazyColumn, file_identity, load_column
+from oat.data.columns import UINT8, LazyColumn, load_column
 from oat.data.episodes import STATE, Episodes, Frames
+from oat.data.hdf5_demos import (
+    HDF5_SUFFIXES,
+    ROBOMIMIC_TASKS,
+    Demo,
+    explain_read_errors,
+    list_demos,
+    list_files,
+    open_file,
+    read_attributes,
+    task_name,
+)
 from oat.data.observation_keys import observation_keys
-from oat.errors import CorruptDataset, InvalidEpisode, MissingKey, OatError
-from oat.io.extras import import_extra
-
-HDF5_SUFFIXES = {".hdf5", ".h5"}
-
-ROBOMIMIC_TASKS = {"Lift": "lift", "PickPlaceCan": "can", "NutAssemblySquare": "square"}
-"""The names that robomimic gives to tasks which its files call by robosuite's names."""
+from oat.errors import InvalidEpisode, MissingKey
 
 ROBOMIMIC_STATE = ("robot0_eef_pos", "robot0_eef_quat", "robot0_gripper_qpos", "object")
 ROBOMIMIC_STATE_DIM = 23
@@ -34,39 +35,6 @@ ROBOMIMIC_STATE_DIM = 23
 _SAME_OBJECT = re.compile(r"1\.[0-4](\.|$)")
 """Versions of robosuite in which `object` is what it is in the simulator; from 1.5 on, its parts have another order."""
 _OTHER_OBJECT = " of a later robosuite, from which `oat convert --render` makes observation.state"
-
-
-@dataclass(frozen=True)
-class Demo:
-    """Describe one demonstration inside a file by its arrays' shapes, which are read without their contents."""
-
-    file: Path
-    name: str
-    shapes: Mapping[str, tuple[int, ...]]  # "actions" and "obs/<key>"
-    images: frozenset[str]  # the keys that hold colour images
-
-    def __str__(self) -> str:
-        return f"{self.file}:data/{self.name}"
-
-    def read(self, key: str, rows: Any = ...) -> np.ndarray:
-        """Return an array, or the given rows of it."""
-        with explain_read_errors(self.file):
-            return np.asarray(open_file(self.file)[f"data/{self.name}/{key}"][rows])
-
-    def read_states(self) -> Float64[np.ndarray, "frames state"]:
-        """Return the simulator's state before every action, from which it can render images again."""
-        with explain_read_errors(self.file):
-            frames = self.shapes["actions"][0]
-            states = open_file(self.file)[f"data/{self.name}"].get("states")
-            if getattr(states, "ndim", 0) != 2 or states.shape[0] != frames:
-                found = getattr(states, "shape", "none")
-                raise InvalidEpisode(f"{self}: {frames} actions need as many simulator states, found {found}")
-            return np.asarray(states, np.float64)
-
-    def attribute(self, name: str) -> Any:
-        """Return what the file says about this demonstration under a name, or None."""
-        with explain_read_errors(self.file):
-            return open_file(self.file)[f"data/{self.name}"].attrs.get(name)
 
 
 @dataclass(frozen=True)
@@ -131,62 +99,6 @@ def read_hdf5(path: Path) -> Episodes:
     )
 
 
-def list_files(path: Path) -> list[Path]:
-    """Return the file itself, or every HDF5 file of a directory."""
-    return sorted(f for f in path.iterdir() if f.suffix.lower() in HDF5_SUFFIXES) if path.is_dir() else [path]
-
-
-def list_demos(file: Path) -> list[Demo]:
-    """Return a file's demonstrations in the order of their numbers, demo_2 before demo_10."""
-    with explain_read_errors(file):
-        handle = open_file(file)
-        data = handle.get("data")
-        if not hasattr(data, "items"):
-            raise MissingKey(f"{file}: no group 'data'; it has {sorted(handle)}")
-        groups = {name: group for name, group in data.items() if hasattr(group, "items")}
-        names = sorted(groups, key=lambda name: ([int(n) for n in re.findall(r"\d+", name)], name))
-        return [_describe(file, name, groups[name]) for name in names]
-
-
-def read_attributes(file: Path) -> dict[str, Any]:
-    """Return what a file says about all its demonstrations, such as `env_args`."""
-    with explain_read_errors(file):
-        return {key: _parse(value) for key, value in open_file(file)["data"].attrs.items()}
-
-
-@contextmanager
-def explain_read_errors(file: Path) -> Iterator[None]:
-    """Raise `CorruptDataset` for whatever h5py raises while it reads a damaged file."""
-    try:
-        yield
-    except OatError:
-        raise
-    except Exception as error:  # h5py raises OSError, RuntimeError, KeyError, TypeError, … for damaged files
-        raise CorruptDataset(f"{file}: not a readable HDF5 file ({type(error).__name__}: {error})") from error
-
-
-def open_file(file: Path) -> Any:
-    """Return a handle that stays open between reads, one per process: HDF5 handles must not cross a fork."""
-    return _open_file(file, file_identity(file), os.getpid())
-
-
-@lru_cache(maxsize=128)  # LIBERO-90 has 90 files
-def _open_file(file: Path, identity: tuple[int, int, int], process: int) -> Any:
-    return import_extra("h5py", "formats").File(file, "r")
-
-
-def _describe(file: Path, name: str, group: Any) -> Demo:
-    """Return a demonstration with its numeric arrays; strings, scalars and nested groups are not read."""
-    if not hasattr(group.get("actions"), "shape"):
-        raise MissingKey(f"{file}: data/{name} has no 'actions'; it has {sorted(group)}")
-    obs = group.get("obs")
-    arrays = {f"obs/{key}": array for key, array in obs.items()} if hasattr(obs, "items") else {}
-    arrays = {key: a for key, a in arrays.items() if getattr(a, "ndim", 0) > 0 and a.dtype.kind in "fiub"}
-    shapes = {"actions": group["actions"].shape} | {key: array.shape for key, array in arrays.items()}
-    images = {key for key, a in arrays.items() if a.ndim == 4 and a.shape[-1] == 3 and a.dtype == UINT8}
-    return Demo(file, name, shapes, frozenset(images))
-
-
 def _filter_keys(file: Path, handle: Any, demos: set[str]) -> dict[str, set[str]]:
     """Return the lists of demo names in `mask/…`."""
     keys = {}
@@ -198,14 +110,6 @@ def _filter_keys(file: Path, handle: Any, demos: set[str]) -> dict[str, set[str]
             raise MissingKey(f"{file}: mask/{name} names {sorted(unknown)[:3]}, which are not in data/")
         keys[name] = listed
     return keys
-
-
-def _parse(attribute: Any) -> Any:
-    """Return an attribute's value, which is JSON or plain text."""
-    try:
-        return json.loads(attribute)
-    except (TypeError, ValueError):
-        return attribute
 
 
 def _control_frequency(attributes: Mapping[str, Any]) -> float | None:
@@ -223,17 +127,6 @@ def _has_simulators_state(attributes: Mapping[str, Any]) -> bool | None:
         return None
     # A file that does not name its version is taken for one of robosuite 1.2.
     return _SAME_OBJECT.match(str(env.get("env_version", "1.2"))) is not None
-
-
-def task_name(file: Path, attributes: Mapping[str, Any]) -> str:
-    """Return LIBERO's instruction, else robomimic's task or its environment's name, else the file's name."""
-    problem = attributes.get("problem_info")
-    env = attributes.get("env_args")
-    instruction = problem.get("language_instruction") if isinstance(problem, dict) else None
-    if isinstance(instruction, list):  # early LIBERO files store a list of words
-        instruction = " ".join(map(str, instruction))
-    name = str(env.get("env_name") or "") if isinstance(env, dict) else ""
-    return str(instruction or ROBOMIMIC_TASKS.get(name, name) or file.stem).strip('"')
 
 
 def _check_alike(demos: list[Demo]) -> None:

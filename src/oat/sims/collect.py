@@ -54,6 +54,7 @@ class AttemptStore:
 
     def save(self, task: str, attempt: int, demonstration: Demonstration) -> None:
         """Write an attempt as a whole or not at all, so that a worker may be killed at any moment."""
+        # Not durable: an attempt that a power failure loses is made again, and waiting for the disk would be slow.
         with staged_file(self.path(task, attempt, demonstration.success), durable=False) as staging:
             if demonstration.success:
                 with staging.open("wb") as file:
@@ -201,6 +202,7 @@ def _run_attempts(plan: AttemptPlan, store: AttemptStore, writer: LeRobotWriter)
     futures: dict[Future[tuple[bool, int]], tuple[str, int]] = {}
     with progress_bar("collecting", len(config.tasks) * config.episodes, done) as progress, _workers(config) as pool:
         while True:
+            # Two attempts per worker: none waits for this process while it writes or prints.
             while len(futures) < 2 * config.workers and (attempt := plan.next_attempt()):
                 futures[pool.submit(run_attempt, *attempt, config, store, simulator)] = attempt
             if not futures:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from inspect import signature
 from typing import Any
 
-from oat.data.hdf5 import ROBOMIMIC_TASKS
+from oat.data.hdf5_demos import ROBOMIMIC_TASKS
 from oat.errors import UnsupportedVersion, unknown_name
 from oat.sims.robosuite import BUILD_OPTIONS, import_robosuite
 

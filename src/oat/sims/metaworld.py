@@ -69,7 +69,7 @@ class MetaWorldEnv:
         state = self._env._get_obs()
         current = state[:_FRAME].copy()
         state[_FRAME : 2 * _FRAME] = current  # there is no earlier frame yet
-        self._env._prev_obs = current
+        self._env._prev_obs = current  # else the next state would hold the last episode's frame
         return np.asarray(state, np.float64)
 
     def step(self, action: Float32[np.ndarray, "4"], observe: bool = True) -> Outcome:

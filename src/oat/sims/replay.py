@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from oat.data.episodes import Episodes
-from oat.data.hdf5 import HDF5_SUFFIXES, Demo, list_demos, list_files, read_attributes, task_name
+from oat.data.hdf5_demos import HDF5_SUFFIXES, Demo, list_demos, list_files, read_attributes, task_name
 from oat.errors import InvalidOption
 from oat.sims import robomimic
 from oat.sims.libero import Libero

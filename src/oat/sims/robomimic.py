@@ -14,7 +14,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from oat.data.hdf5 import ROBOMIMIC_STATE, ROBOMIMIC_STATE_DIM, ROBOMIMIC_TASKS, read_attributes
+from oat.data.hdf5 import ROBOMIMIC_STATE, ROBOMIMIC_STATE_DIM
+from oat.data.hdf5_demos import ROBOMIMIC_TASKS, read_attributes
 from oat.errors import MissingKey
 from oat.interfaces import Demonstration, ExpertConfig, Simulator, Split
 from oat.protocol import Protocol

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from oat.data.transforms.transform import ActionTransform, Chunk, State, Transformed
+from oat.data.transforms.transform import Actions, ActionTransform, State, Transformed
 from oat.errors import TransformError
 
 
@@ -33,19 +33,19 @@ class Chain(ActionTransform):
             action_dim = step.output_dim(action_dim, state_dim)
         return action_dim
 
-    def forward(self, actions: Chunk, state: State = None) -> Transformed:
+    def forward(self, actions: Actions, state: State = None) -> Transformed:
         """Return the chunk after every step; all of them see the same state."""
         for step in self.steps:
             actions = step.forward(actions, state)
         return actions
 
-    def inverse(self, actions: Transformed, state: State = None) -> Chunk:
+    def inverse(self, actions: Transformed, state: State = None) -> Actions:
         """Return the chunk in action units, undoing the last step first."""
         for step in reversed(self.steps):
             actions = step.inverse(actions, state)
         return actions
 
-    def check_values(self, actions: Chunk, state: State = None) -> None:
+    def check_values(self, actions: Actions, state: State = None) -> None:
         """Raise `TransformError` for values that a step could not restore, as they arrive at that step."""
         for step in self.steps:
             step.check_values(actions, state)

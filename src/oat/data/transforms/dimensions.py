@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from oat.data.episodes import STATE
-from oat.data.transforms.transform import ActionTransform, Chunk, State, Transformed
+from oat.data.transforms.transform import Actions, ActionTransform, State, Transformed
 from oat.errors import TransformError
 
 Chosen = Float[Tensor, "batch _ chosen"]
@@ -49,10 +49,10 @@ class _Dimensionwise(ActionTransform):
                 f"{self.kind}: needs {len(dims)} state_dims in 0…{state_dim - 1}, one for each dim, got {state_dims}"
             )
 
-    def _chosen(self, actions: Chunk) -> Chosen:
+    def _chosen(self, actions: Actions) -> Chosen:
         return actions if self.dims is None else actions[..., list(self.dims)]
 
-    def _put(self, actions: Chunk, chosen: Chosen) -> Chunk:
+    def _put(self, actions: Actions, chosen: Chosen) -> Actions:
         if self.dims is None:
             return chosen
         out = actions.clone()  # the caller's actions must not change
@@ -68,7 +68,7 @@ class _Dimensionwise(ActionTransform):
         """Return the allowed values of each option that is a word."""
         return {}
 
-    def _reference(self, actions: Chunk, state: State) -> Chosen:
+    def _reference(self, actions: Actions, state: State) -> Chosen:
         """Return the current state's corresponding dimensions, (batch, 1, dims)."""
         if state is None:
             raise TransformError(f"{self.kind} needs the current state ({self.state})")
@@ -91,11 +91,11 @@ class Relative(_Dimensionwise):
         """Return the observation that holds the state, which every chunk is relative to."""
         return self.state
 
-    def forward(self, actions: Chunk, state: State = None) -> Transformed:
+    def forward(self, actions: Actions, state: State = None) -> Transformed:
         """Return a_t - s in the chosen dimensions."""
         return self._put(actions, self._chosen(actions) - self._reference(actions, state))
 
-    def inverse(self, actions: Transformed, state: State = None) -> Chunk:
+    def inverse(self, actions: Transformed, state: State = None) -> Actions:
         """Return a_t = (a_t - s) + s in the chosen dimensions."""
         return self._put(actions, self._chosen(actions) + self._reference(actions, state))
 
@@ -116,13 +116,13 @@ class Delta(_Dimensionwise):
         """Return the observation that holds the state if the first step is a difference from it."""
         return self.state if self.first_step == "from_state" else None
 
-    def forward(self, actions: Chunk, state: State = None) -> Transformed:
+    def forward(self, actions: Actions, state: State = None) -> Transformed:
         """Return a_t - a_{t-1} in the chosen dimensions, where a_{-1} is the state or 0."""
         chosen = self._chosen(actions)
         before = torch.zeros_like(chosen[:, :1]) if self.state_key is None else self._reference(actions, state)
         return self._put(actions, torch.diff(chosen, dim=1, prepend=before))
 
-    def inverse(self, actions: Transformed, state: State = None) -> Chunk:
+    def inverse(self, actions: Transformed, state: State = None) -> Actions:
         """Return the running sums of the differences, starting from the state or 0."""
         summed = self._chosen(actions).double().cumsum(1)  # double: rounding must not grow along the chunk
         if self.state_key is not None:
@@ -153,19 +153,19 @@ class UnwrapAngles(_Dimensionwise):
         """Return the observation that holds the state if the first angle is to lie near it."""
         return self.state if self.first_step == "near_state" else None
 
-    def forward(self, actions: Chunk, state: State = None) -> Transformed:
+    def forward(self, actions: Actions, state: State = None) -> Transformed:
         """Return angles moved by whole turns so that no step is longer than half a turn."""
         chosen = self._chosen(actions)
         before = chosen[:, :1] if self.state_key is None else self._reference(actions, state)
         turns = -torch.round(torch.diff(chosen, dim=1, prepend=before) / self.period).cumsum(1)
         return self._put(actions, chosen + turns * self.period)
 
-    def inverse(self, actions: Transformed, state: State = None) -> Chunk:
+    def inverse(self, actions: Transformed, state: State = None) -> Actions:
         """Return angles wrapped into [-period/2, period/2] again, which needs no state."""
         chosen = self._chosen(actions)
         return self._put(actions, chosen - torch.round(chosen / self.period) * self.period)
 
-    def check_values(self, actions: Chunk, state: State = None) -> None:
+    def check_values(self, actions: Actions, state: State = None) -> None:
         """Raise `TransformError` for angles beyond half a turn, which the inverse would wrap."""
         largest = float(self._chosen(actions).abs().max())
         if largest > self.period / 2 * (1 + 1e-5):  # ±π itself is rounded in float32

@@ -15,7 +15,7 @@ from oat.data.rotations import (
     quaternion_to_matrix,
     sixd_to_matrix,
 )
-from oat.data.transforms.transform import ActionTransform, Chunk, State, Transformed
+from oat.data.transforms.transform import Actions, ActionTransform, State, Transformed
 from oat.errors import TransformError
 
 
@@ -51,12 +51,12 @@ class Rotation6D(ActionTransform):
             )
         return action_dim - self._width + 6
 
-    def forward(self, actions: Chunk, state: State = None) -> Transformed:
+    def forward(self, actions: Actions, state: State = None) -> Transformed:
         """Return the chunk with the rotation's first two matrix columns in its place."""
         before, rotation, after = actions.tensor_split((self.start, self.start + self._width), dim=-1)
         return torch.cat([before, matrix_to_sixd(self._to_matrix(rotation)), after], dim=-1)
 
-    def inverse(self, actions: Transformed, state: State = None) -> Chunk:
+    def inverse(self, actions: Transformed, state: State = None) -> Actions:
         """Return the chunk with the rotation in its own representation; the six numbers need not be orthonormal."""
         before, sixd, after = actions.tensor_split((self.start, self.start + 6), dim=-1)
         return torch.cat([before, self._from_matrix(sixd_to_matrix(sixd)), after], dim=-1)
@@ -72,7 +72,7 @@ class Rotation6D(ActionTransform):
         quaternion = matrix_to_quaternion(matrix)
         return quaternion.roll(-1, -1) if self.representation == "quaternion_xyzw" else quaternion
 
-    def check_values(self, actions: Chunk, state: State = None) -> None:
+    def check_values(self, actions: Actions, state: State = None) -> None:
         """Raise `TransformError` for rotation vectors longer than π and quaternions of another length than 1."""
         size = actions[..., self.start : self.start + self._width].norm(dim=-1)
         if self.representation == "axis_angle":

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from oat.errors import TransformError, unknown_name
 
-Chunk = Float[Tensor, "batch time dim"]
+Actions = Float[Tensor, "batch time dim"]
 Transformed = Float[Tensor, "batch time transformed"]
 State = Float[Tensor, "batch state_dim"] | None
 
@@ -33,14 +33,14 @@ class ActionTransform(ABC):
         """Return the transformed action dimension; raise `TransformError` where the transform is undefined."""
 
     @abstractmethod
-    def forward(self, actions: Chunk, state: State = None) -> Transformed:
+    def forward(self, actions: Actions, state: State = None) -> Transformed:
         """Return the chunk in the space in which models work."""
 
     @abstractmethod
-    def inverse(self, actions: Transformed, state: State = None) -> Chunk:
+    def inverse(self, actions: Transformed, state: State = None) -> Actions:
         """Return the chunk in action units; this undoes `forward` with the same state."""
 
-    def check_values(self, actions: Chunk, state: State = None) -> None:  # noqa: B027 - most accept every value
+    def check_values(self, actions: Actions, state: State = None) -> None:  # noqa: B027 - most accept every value
         """Raise `TransformError` for actions that the inverse could not restore; run when statistics are fitted."""
 
     def to_json(self) -> dict[str, Any]:
@@ -87,10 +87,10 @@ class Identity(ActionTransform):
         """Return the action dimension itself, for which every value is allowed."""
         return action_dim
 
-    def forward(self, actions: Chunk, state: State = None) -> Transformed:
+    def forward(self, actions: Actions, state: State = None) -> Transformed:
         """Return the very tensor that was given, not a copy."""
         return actions
 
-    def inverse(self, actions: Transformed, state: State = None) -> Chunk:
+    def inverse(self, actions: Transformed, state: State = None) -> Actions:
         """Return the very tensor that was given, not a copy."""
         return actions

@@ -41,11 +41,11 @@ class Rehearsal:
         return True
 
     def observe(self) -> Mapping[str, np.ndarray]:
-        """Return what the simulated robot sees."""
+        """Return what the simulated robot sees after its last action."""
         return self._robot.observe()
 
     def act(self, action: np.ndarray) -> None:
-        """Execute one action in the simulator."""
+        """Execute one action of a method in the simulator."""
         self._robot.act(action)
 
     def stop(self) -> None:
