@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from oat.evaluation.claims import decide_rising
-from oat.experiments.config import ExperimentName
 from oat.experiments.overlays import motion_square, overlay_frames
 from oat.experiments.paper import numbers as paper
 from oat.experiments.pictures import save_study_figure
@@ -20,7 +19,7 @@ from oat.tables.interval import NOT_AVAILABLE
 from oat.tables.table import Table
 from oat.tokenizers.evaluation import distortions
 
-NAME: ExperimentName = "figure-coarse-to-fine"
+NAME = "figure-coarse-to-fine"
 _TITLE = f"{NAME}: reconstructions from K tokens"
 _COLUMNS = ("K", "MSE", "MSE, most motion", "hand off at the end, cm", "median", "largest", "paper's MSE, one chunk")
 _MOST_SHOWN = 4

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from oat.data.episodes import open_dataset
-from oat.experiments.config import ExperimentName
 from oat.experiments.pictures import COLORS, save_study_figure, whiskers
 from oat.experiments.sampled_sequences import TEMPERATURES, TOP_KS, SampledSequences, sample_sequences
 from oat.experiments.study.held_out import find_policy, find_tokenizer, held_out_chunks
@@ -25,7 +24,7 @@ from oat.tables.interval import Interval, percent
 from oat.tables.table import Table
 from oat.tokenizers.evaluation import Chunks
 
-NAME: ExperimentName = "figure-fast-failure"
+NAME = "figure-fast-failure"
 SUBSTITUTIONS = (0, 1, 2, 4, 8)
 _SAMPLED_TITLE = f"{NAME}: sampled sequences that do not decode"
 _DAMAGE_TITLE = f"{NAME}: random substitutions in encoded chunks"

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from oat.evaluation.claims import Claim
-from oat.experiments.config import ExperimentName, ScaleName
+from oat.experiments.config import ScaleName
 from oat.experiments.pictures import save_study_figure
 from oat.experiments.study.methods import OAT, with_horizons
 from oat.experiments.study.study import EvaluationRun, Study
@@ -18,7 +18,7 @@ from oat.io.pictures import new_figure
 from oat.tables.interval import format_percent_range
 from oat.tables.table import Table
 
-NAME: ExperimentName = "table-horizons"
+NAME = "table-horizons"
 _ACTION_HORIZONS: dict[ScaleName, Sequence[int]] = {"smoke": (8,), "cpu": (16, 32, 64), "paper": (8, 16, 32, 64)}
 _LATENT_HORIZONS: dict[ScaleName, Sequence[int]] = {"smoke": (1, 2), "cpu": (2, 8), "paper": (1, 2, 4, 8)}
 _REGIMES: dict[str, Callable[[int], int]] = {

@@ -13,7 +13,6 @@ from oat.errors import InvalidOption
 from oat.evaluation.comparisons import compare_policies
 from oat.evaluation.statistics import spearman
 from oat.experiments.code_lengths import CodeLengths, measure_code_lengths
-from oat.experiments.config import ExperimentName
 from oat.experiments.method_points import MethodPoint, read_points
 from oat.experiments.pictures import color_of, save_study_figure, whiskers
 from oat.experiments.study.held_out import find_policy
@@ -34,7 +33,7 @@ from oat.policies import AutoregressivePolicy
 from oat.tables.interval import NOT_AVAILABLE, format_range, percent
 from oat.tables.table import Table
 
-NAME: ExperimentName = "figure-modelability"
+NAME = "figure-modelability"
 _VARIANTS = (UNORDERED, FULL_REGISTERS, UNORDERED_FULL_REGISTERS, FLOW, *(with_levels(levels) for levels in LEVEL_SETS))
 """Further points, where other tables have run them."""
 _PREDICTORS: dict[str, Callable[[MethodPoint], float]] = {

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from oat.experiments.catalogue import EXPERIMENTS
-from oat.experiments.config import ExperimentName, ReproduceConfig
+from oat.experiments.config import ReproduceConfig
+from oat.experiments.experiment import load_experiment
 from oat.experiments.study.budget import StepBudget
 from oat.experiments.study.methods import Method
 from oat.experiments.study.publish import publish
@@ -31,7 +31,7 @@ def reproduce(config: ReproduceConfig) -> None:
             for name in config.names:
                 _run(study, name, submit, config.jobs)
     for name in config.names:
-        tables = EXPERIMENTS[name].tables(study)
+        tables = load_experiment(name).tables(study)
         write_tables(folder / "tables" / name, tables)
         for table in tables:
             Console().print(to_terminal(table))
@@ -39,8 +39,9 @@ def reproduce(config: ReproduceConfig) -> None:
         publish(folder, config.publish / config.scale / config.sim)
 
 
-def _run(study: Study, name: ExperimentName, submit: Submit, jobs: int) -> None:
-    experiment, pace = EXPERIMENTS[name], StepBudget(study)
+def _run(study: Study, name: str, submit: Submit, jobs: int) -> None:
+    experiment = load_experiment(name)
+    pace = StepBudget(study)
     evaluations = experiment.evaluations(study)
     if evaluations and not study.given_data:
         perform_all([study.demonstrations()], submit, jobs)

@@ -7,7 +7,6 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
-from oat.experiments.config import ExperimentName
 from oat.experiments.paper import numbers as paper
 from oat.experiments.pictures import COLORS, color_of, save_study_figure, whiskers
 from oat.experiments.properties import Properties, measure_properties
@@ -27,7 +26,7 @@ from oat.tables.interval import NOT_AVAILABLE, percent
 from oat.tables.table import Table
 from oat.training.policies import open_loop_errors
 
-NAME: ExperimentName = "figure-teaser"
+NAME = "figure-teaser"
 _TOKENIZED = (BIN, FAST, QUEST, OAT)
 _STREAMED = (DP, OAT)
 _SHOWN_STEPS = (1, 2, 4, 8, 10)
