@@ -208,7 +208,7 @@ def test_an_export_replaces_no_checkpoint(tmp_path: Path) -> None:
     """Not the policy that it is made of, in particular."""
     policy_of("diffusion").save(tmp_path / "run/best")
     weights = (tmp_path / "run/best/model.safetensors").read_bytes()
-    for out, there in (("run/best", "holds 'diffusion'"), ("run", "is no checkpoint")):
+    for out, there in (("run/best", "holds 'diffusion'"), ("run", "is not a checkpoint")):
         with pytest.raises(CheckpointError, match=f"{there}; it is not overwritten by 'runtime'"):
             export_policy(tmp_path / "run", tmp_path / out)
     assert (tmp_path / "run/best/model.safetensors").read_bytes() == weights

@@ -159,7 +159,7 @@ def test_a_file_in_the_way_is_told(data: Path) -> None:
     recipe = RecipeOptions(steps=1, batch_size=16)
     with pytest.raises(WriteFailed, match=r"cannot write .*data\.npz"):
         fit_tokenizer(FitConfig(data, data, "quest", "tiny", 8, recipe=recipe))
-    with pytest.raises(CheckpointError, match=r"data\.npz exists and is no checkpoint"):
+    with pytest.raises(CheckpointError, match=r"data\.npz exists and is not a checkpoint"):
         fit_tokenizer(FitConfig(data, data, "bin", action_horizon=8))
     assert len(open_dataset(data)) == 10
 

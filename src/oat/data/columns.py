@@ -139,7 +139,7 @@ class MappedArray:
         return cls(str(base.filename), offset, array.shape, array.dtype.str)
 
     def open(self) -> np.ndarray:
-        """Map the array again, read-only."""
+        """Map the array again, read-only, in whichever process this is."""
         return np.asarray(np.memmap(self.file, np.dtype(self.dtype), "r", self.offset, self.shape))
 
 

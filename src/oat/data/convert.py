@@ -62,4 +62,5 @@ def _assume_fps(episodes: Episodes) -> float:
 
 
 def _note(text: str) -> None:
+    """Print a remark on standard error, so that it does not mix with what the command prints."""
     Console(stderr=True, soft_wrap=True).print(f"note: {text}", highlight=False, markup=False)

@@ -63,7 +63,7 @@ class Normalizer(nn.Module):
         return normalizer
 
     def normalize(self, values: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n dim"]:
-        """Return values in model space."""
+        """Return values in model space, clamped to the limit if there is one."""
         return ((values - self.center) * self.gain).clamp(-self.limit, self.limit)
 
     def denormalize(self, values: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n dim"]:

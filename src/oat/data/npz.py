@@ -41,6 +41,7 @@ def read_npz(path: Path) -> Episodes:
             f"{path}: actions must be numbers (frames, dimensions), got {actions.dtype} {actions.shape}"
         )
     lengths = lengths_from_ends(path, arrays["episode_ends"], len(actions))
+    # Anything else with numbers per frame is taken for an observation; text and scalars are not.
     extras = {
         name: array
         for name, array in arrays.items()
@@ -59,6 +60,7 @@ def read_npz(path: Path) -> Episodes:
 
 def lengths_from_ends(path: Path, ends: np.ndarray, frames: int) -> np.ndarray:
     """Return episode lengths from the index after each episode's last frame; raise if these cannot be such indices."""
+    # Whole numbers are accepted in any type, also as floats.
     whole = ends.ndim == 1 and len(ends) > 0 and ends.dtype.kind in "fiu" and (ends == np.floor(ends)).all()
     if not whole or (np.diff(ends, prepend=0) < 0).any() or ends[-1] != frames:
         raise InvalidEpisode(

@@ -29,5 +29,6 @@ def observation_keys(path: Path, arrays: Mapping[str, bool]) -> dict[str, str]:
         else f"observation.{bare[name]}"
         for name, image in arrays.items()
     }
+    # Two names can still become one key, such as `state` and `observation.state`.
     refuse_repeated(path, keys.values())
     return keys

@@ -26,5 +26,6 @@ def read_provenance(root: Path) -> list[dict[str, Any]]:
 
 def read_demonstrator(root: Path) -> str:
     """Return who demonstrated, such as "scripted", or "unknown" where that was not recorded."""
+    # A set may have been added to by several demonstrators; on disk, each entry's key is "expert".
     kinds = {str(entry.get("expert", "unknown")) for entry in read_provenance(root.expanduser())}
     return " and ".join(sorted(kinds)) or "unknown"

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int64, UInt64
 
-_ROUNDS = 6
-_GOLDEN = 0x9E3779B97F4A7C15
+_ROUNDS = 6  # of the Feistel network; changing any constant here changes the order of every training run
+_GOLDEN = 0x9E3779B97F4A7C15  # 2^64 divided by the golden ratio, as in splitmix64
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 
@@ -56,6 +56,7 @@ class Permutation:
 
     def _feistel(self, values: UInt64[np.ndarray, " n"], keys: UInt64[np.ndarray, " n"]) -> UInt64[np.ndarray, " n"]:
         """Add a hash of one half to the other, in turn: each such step is a bijection."""
+        # As near to a square as possible: both halves are then long, and a·b exceeds the size by little.
         rows = np.uint64(max(1, math.isqrt(self.size)))
         columns = np.uint64(-(-self.size // int(rows)))
         left, right = np.divmod(values, columns)

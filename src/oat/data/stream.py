@@ -19,7 +19,7 @@ class Source(Protocol):
     tasks: tuple[str, ...]
 
     def __len__(self) -> int:
-        """Return the positions of one epoch."""
+        """Return how many positions of the stream one epoch has."""
         ...
 
     def shuffle(self, positions: Int64[np.ndarray, " n"], seed: int) -> Int64[np.ndarray, " n"]:
@@ -54,6 +54,7 @@ def window_stream(
         raise InvalidOption(f"a batch of {batch_size} cannot be shared by {world_size} processes")
     if not 0 <= rank < world_size or start < 0:
         raise InvalidOption(f"rank must be in 0…{world_size - 1} and start ≥ 0, got {rank} and {start}")
+    # A function of its own, so that the checks above run at once and not at the first batch.
     return _window_blocks(source, batch_size, seed, start, rank, batch_size // world_size)
 
 

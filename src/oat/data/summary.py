@@ -92,26 +92,12 @@ def _nonfinite_observations(episodes: Episodes) -> dict[str, int]:
 
 def _dimensions(episodes: Episodes) -> tuple[DimensionSummary, ...]:
     """Summarise every action dimension; return nothing if no frame's actions are finite."""
-    blocks = _blocks(episodes)
-    statistics = RunningStatistics(episodes.num_frames)
-    nonfinite = np.zeros(episodes.action_dim, np.int64)
-    for block in blocks:
-        bad = ~np.isfinite(actions := episodes.actions[block])
-        nonfinite += bad.sum(0)
-        statistics.update(actions[~bad.any(axis=1)])
+    statistics, nonfinite = _finite_statistics(episodes)
     if statistics.count == 0:
         return ()
     low = statistics.min
     high = statistics.max
-    # A second pass: what is extreme, and the bins' edges, are known only after the first.
-    extreme = np.zeros(episodes.action_dim, np.int64)
-    histograms = np.zeros((episodes.action_dim, _BINS), np.int64)
-    for block in blocks:
-        actions = episodes.actions[block]
-        actions = actions[np.isfinite(actions).all(axis=1)]
-        extreme += ((actions == low) | (actions == high)).sum(0)
-        for dim in range(episodes.action_dim):
-            histograms[dim] += np.histogram(actions[:, dim], _BINS, (low[dim], high[dim]))[0]
+    extreme, histograms = _count_values(episodes, low, high)
     q01, q99 = statistics.quantiles((0.01, 0.99))
     return tuple(
         DimensionSummary(
@@ -129,3 +115,31 @@ def _dimensions(episodes: Episodes) -> tuple[DimensionSummary, ...]:
         )
         for dim in range(episodes.action_dim)
     )
+
+
+def _finite_statistics(episodes: Episodes) -> tuple[RunningStatistics, np.ndarray]:
+    """Return the statistics of frames whose actions are finite, and each dimension's number of other values."""
+    statistics = RunningStatistics(episodes.num_frames)
+    nonfinite = np.zeros(episodes.action_dim, np.int64)
+    for block in _blocks(episodes):
+        actions = episodes.actions[block]
+        bad = ~np.isfinite(actions)
+        nonfinite += bad.sum(0)
+        statistics.update(actions[~bad.any(axis=1)])
+    return statistics, nonfinite
+
+
+def _count_values(episodes: Episodes, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return how many values of each dimension lie on an extreme, and a histogram of each.
+
+    This is a second pass over the actions: the extremes, which are the bins' outer edges, come from the first.
+    """
+    extreme = np.zeros(episodes.action_dim, np.int64)
+    histograms = np.zeros((episodes.action_dim, _BINS), np.int64)
+    for block in _blocks(episodes):
+        actions = episodes.actions[block]
+        actions = actions[np.isfinite(actions).all(axis=1)]
+        extreme += ((actions == low) | (actions == high)).sum(0)
+        for dim in range(episodes.action_dim):
+            histograms[dim] += np.histogram(actions[:, dim], _BINS, (low[dim], high[dim]))[0]
+    return extreme, histograms

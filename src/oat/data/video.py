@@ -53,7 +53,7 @@ class VideoEncoder:
         return self.num_frames / self.fps
 
     def add(self, frames: UInt8[np.ndarray, "frames height width 3"]) -> None:
-        """Append an episode's images."""
+        """Append an episode's images, one frame each."""
         for image in frames:
             frame = self._new_frame(np.ascontiguousarray(image), format="rgb24")
             frame.pts = self.num_frames

@@ -50,7 +50,7 @@ def staged_checkpoint(directory: Path, kind: str) -> Iterator[Path]:
     free = not directory.exists() or (directory.is_dir() and not any(directory.iterdir()))
     found = checkpoint_kind(directory)
     if not free and found != kind:
-        what = "is no checkpoint" if found is None else f"holds {found!r}"
+        what = "is not a checkpoint" if found is None else f"holds {found!r}"
         raise CheckpointError(f"{directory} exists and {what}; it is not overwritten by {kind!r}")
     with staged_directory(directory) as staging:
         yield staging

@@ -23,7 +23,7 @@ def read_json_lines(path: Path, parse: Callable[[Any], Parsed], kind: str) -> tu
     size = 0
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         for number, line in enumerate(file, start=1):
-            if not line.endswith(b"\n"):
+            if not line.endswith(b"\n"):  # only the last line can lack its end
                 break
             try:
                 parsed.append(parse(json.loads(line)))
@@ -41,7 +41,7 @@ class JsonLinesWriter:
         with explain_write_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("ab")
-            self._file.truncate(size)
+            self._file.truncate(size)  # a line that was cut short would join with the next one
 
     def append(self, value: Any) -> None:
         """Write a line, and return when it is on the disk."""

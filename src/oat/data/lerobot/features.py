@@ -26,6 +26,7 @@ def stored_arrays(
     for key, array in {"action": np.asarray(actions), **observations}.items():
         if key != "action" and not key.startswith("observation."):
             raise InvalidEpisode(f"{episode}: observations are named observation.…, got {key!r}")
+        # Objects, text and empty vectors have no column type that LeRobot could read.
         if array.ndim == 0 or array.dtype.kind not in "fiub" or 0 in array.shape[1:]:
             raise InvalidEpisode(f"{episode}: {key} must be numbers per frame, got {array.dtype} {array.shape}")
         values[key] = array if is_image(array) else array.astype(np.float32)

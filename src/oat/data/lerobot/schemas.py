@@ -24,6 +24,7 @@ def data_schema(features: Mapping[str, dict[str, Any]]) -> pa.Schema:
         elif feature["dtype"] != "video":
             fields.append(pa.field(key, _vector_type(tuple(feature["shape"]))))
             described[key] = _described_vector(feature["shape"])
+    # Videos have no column: their frames are found by time.
     fields += [pa.field(key, pa.type_for_alias(dtype)) for key, dtype in INDEX_DTYPES.items()]
     described |= {key: {"dtype": dtype, "_type": "Value"} for key, dtype in INDEX_DTYPES.items()}
     return pa.schema(fields, {"huggingface": json.dumps({"info": {"features": described}})})

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from oat.data.episodes import CameraStorage, Episodes, WhenExists, is_image
 from oat.data.lerobot.columns import data_columns
+from oat.data.lerobot.existing import ExistingSet
 from oat.data.lerobot.features import Features, check_features, check_values, describe_feature, stored_arrays
 from oat.data.lerobot.files import (
     CHUNK_FILES,
@@ -22,19 +23,19 @@ from oat.data.lerobot.files import (
     DataFiles,
     VideoFiles,
 )
-from oat.data.lerobot.metadata import INDEX_FEATURES, VERSION, read_episode_table, read_info, read_tasks
+from oat.data.lerobot.metadata import VERSION, read_episode_table, read_info
 from oat.data.lerobot.reader import is_lerobot, read_lerobot
 from oat.data.lerobot.schemas import INDEX_DTYPES, data_schema, episode_schema, task_table
 from oat.data.lerobot.splits import as_splits, read_splits
-from oat.data.provenance import PROVENANCE_PATH, read_provenance
+from oat.data.provenance import PROVENANCE_PATH
 from oat.data.statistics import camera_statistics, vector_statistics
 from oat.errors import DatasetExists, InvalidEpisode, InvalidOption
 from oat.io.atomic import StagedDirectory, explain_write_errors, identity, link_or_copy
 
 EPISODES_PATH = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 
-_EPISODE_CAMERA_FRAMES = 16
-_REWRITTEN = {"info.json", "stats.json", "tasks.parquet", "provenance.json"}
+_EPISODE_CAMERA_FRAMES = 16  # enough for an episode's statistics, and episodes are many
+_REWRITTEN = {"info.json", "stats.json", "tasks.parquet", "provenance.json"}  # in meta/, when a set is continued
 
 
 class LeRobotWriter:
@@ -62,27 +63,22 @@ class LeRobotWriter:
         # Another process may write to the same path meanwhile: only what is there now may be replaced.
         self._replaces = identity(self.path)
         self._closed = False
-        self._info: dict[str, Any] = {}
-        self._features: Features = {}
-        self._episode_schema: pa.Schema | None = None
-        self._tasks: dict[str, int] = {}
+        self._existing = self._check_target(exists)
+        self._features = self._existing.features
+        self._tasks = {task: number for number, task in enumerate(self._existing.tasks)}
+        self._provenance = list(self._existing.provenance)
         self._episode_rows: list[dict[str, Any]] = []
-        self._first_episode = 0
-        self._first_frame = 0
-        self._next_file = 0
         self._robot_type = robot_type
         self._action_names = action_names
-        self._provenance: list[dict[str, Any]] = []
         self._splits: dict[str, str] | None = None
         self._staging: StagedDirectory | None = None
         self._data: DataFiles | None = None
         self._videos: dict[str, VideoFiles] = {}
-        if self.path.exists():
-            self._check_existing(exists)
-            if exists == "append":
-                self._continue_existing()
 
-    def _check_existing(self, exists: WhenExists) -> None:
+    def _check_target(self, exists: WhenExists) -> ExistingSet:
+        """Return what is continued at the target; raise `DatasetExists` if it holds what must not be replaced."""
+        if not self.path.exists():
+            return ExistingSet()
         if exists == "refuse":
             raise DatasetExists(f"{self.path} exists; choose another path, or say to append to it or to overwrite it")
         free = self.path.is_dir() and not any(self.path.iterdir())
@@ -90,24 +86,7 @@ class LeRobotWriter:
             raise DatasetExists(
                 f"{self.path} exists and is not a LeRobot data set; it is not overwritten, remove it first"
             )
-
-    def _continue_existing(self) -> None:
-        """Take over the features and counts of the data set at the target."""
-        read_lerobot(self.path)  # only a sound set is continued
-        info = read_info(self.path)
-        table = read_episode_table(self.path)
-        if float(info["fps"]) != self.fps:
-            raise InvalidOption(f"{self.path} has {info['fps']} frames per second, cannot append at {self.fps:g}")
-        if info["data_path"] != DATA_PATH or (info.get("video_path") or VIDEO_PATH) != VIDEO_PATH:
-            raise InvalidOption(f"{self.path} keeps its files elsewhere than {DATA_PATH}, cannot append")
-        self._info = info
-        self._episode_schema = pq.read_schema(min((self.path / "meta" / "episodes").glob("*/*.parquet")))
-        self._features = {k: v for k, v in info["features"].items() if k not in INDEX_FEATURES}
-        self._tasks = {task: number for number, task in enumerate(read_tasks(self.path))}
-        self._first_episode = int(info["total_episodes"])
-        self._first_frame = int(info["total_frames"])
-        self._provenance = read_provenance(self.path)
-        self._next_file = 1 + _last_file(table)
+        return ExistingSet.read(self.path, self.fps) if exists == "append" else ExistingSet()
 
     @property
     def _root(self) -> Path:
@@ -118,12 +97,12 @@ class LeRobotWriter:
     @property
     def num_episodes(self) -> int:
         """Return how many episodes the set has so far, with those it had before."""
-        return self._first_episode + len(self._episode_rows)
+        return self._existing.episodes + len(self._episode_rows)
 
     @property
     def num_frames(self) -> int:
         """Return how many frames the set has so far, with those it had before."""
-        return self._episode_rows[-1]["dataset_to_index"] if self._episode_rows else self._first_frame
+        return self._episode_rows[-1]["dataset_to_index"] if self._episode_rows else self._existing.frames
 
     def record_provenance(self, entry: dict[str, Any]) -> None:
         """Add an entry that says how the added episodes came about; it is stored with the data set."""
@@ -134,8 +113,8 @@ class LeRobotWriter:
 
         Return the names of the groups that LeRobot cannot express: a split is one range of episodes.
         """
-        before = read_splits(self._info, self._first_episode)
-        added = {name: self._first_episode + members for name, members in subsets.items()}
+        before = read_splits(self._existing.info, self._existing.episodes)
+        added = {name: self._existing.episodes + members for name, members in subsets.items()}
         groups = {name: np.append(before.get(name, members[:0]), members) for name, members in added.items()}
         self._splits, scattered = as_splits(groups)
         return scattered
@@ -144,7 +123,7 @@ class LeRobotWriter:
         """Append one episode: actions (T, D) and, for each key, vectors (T, …) or images (T, height, width, 3)."""
         values, features = self.check_episode(task, actions, observations or {})
         with explain_write_errors(self.path):
-            if self._data is None:
+            if self._data is None:  # nothing is created before the first sound episode
                 self._features = self._features or features
                 self._open_files()
             self._write_episode(task, values)
@@ -169,16 +148,17 @@ class LeRobotWriter:
     def _open_files(self) -> None:
         """Begin the new directory; one that continues a set shares its finished files and leaves the set unchanged."""
         self._staging = StagedDirectory(self.path, self._replaces)
-        if self._info:
+        if self._existing.info:
             for file in sorted(self.path.rglob("*")):
                 if file.is_file() and not (file.parent == self.path / "meta" and file.name in _REWRITTEN):
                     link_or_copy(file, self._root / file.relative_to(self.path))
-        self._data = DataFiles(self._root, self._next_file, data_schema(self._features))
+        self._data = DataFiles(self._root, self._existing.next_file, data_schema(self._features))
         for key, feature in self._features.items():
             if feature["dtype"] == "video":
-                self._videos[key] = VideoFiles(self._root, self._next_file, key, self.fps, feature["shape"])
+                self._videos[key] = VideoFiles(self._root, self._existing.next_file, key, self.fps, feature["shape"])
 
     def _write_episode(self, task: str, values: Mapping[str, np.ndarray]) -> None:
+        """Append an episode's rows and frames to the files, and remember its row of `meta/episodes`."""
         assert self._data is not None
         length = len(values["action"])
         first = self.num_frames
@@ -196,15 +176,7 @@ class LeRobotWriter:
             row |= videos.add(values[key])
         columns = {key: values[key] for key in self._features if key not in self._videos}
         row |= self._data.add(columns | indices)
-        for key, array in {**values, **indices}.items():
-            # Videos are long: a few frames of each episode tell its statistics well enough.
-            statistics = (
-                camera_statistics(array, _EPISODE_CAMERA_FRAMES)
-                if is_image(array)
-                else vector_statistics([array], length)
-            )
-            row |= {f"stats/{key}/{name}": value for name, value in statistics.items()}
-        self._episode_rows.append(row)
+        self._episode_rows.append(row | _episode_statistics({**values, **indices}))
 
     def finish(self) -> None:
         """Write the metadata and put the directory in its place."""
@@ -229,10 +201,11 @@ class LeRobotWriter:
             self._staging.discard()
 
     def _write_metadata(self) -> None:
-        file = dict(zip(("chunk_index", "file_index"), divmod(self._next_file, CHUNK_FILES), strict=True))
+        """Write the tables of episodes and tasks, info.json, the statistics and the record of provenance."""
+        file = dict(zip(("chunk_index", "file_index"), divmod(self._existing.next_file, CHUNK_FILES), strict=True))
         rows = [row | {f"meta/episodes/{name}": index for name, index in file.items()} for row in self._episode_rows]
         # LeRobot needs one schema in all files, so an appended file has the columns of those before it.
-        schema = self._episode_schema or episode_schema(self._features)
+        schema = self._existing.episode_schema or episode_schema(self._features)
         _write_table(self._root / EPISODES_PATH.format(**file), pa.Table.from_pylist(rows, schema))
         _write_table(self._root / "meta" / "tasks.parquet", task_table(list(self._tasks)))
         index_features = {k: {"dtype": d, "shape": [1], "names": None} for k, d in INDEX_DTYPES.items()}
@@ -248,7 +221,7 @@ class LeRobotWriter:
             "video_path": VIDEO_PATH if self._videos else None,
             "features": self._features | index_features,
         }
-        info = {**defaults, **self._info}
+        info = {**defaults, **self._existing.info}
         if self._splits is None:
             self.record_subsets({"train": np.arange(len(self._episode_rows))})
         info["splits"] = {**info["splits"], **(self._splits or {})}
@@ -256,7 +229,8 @@ class LeRobotWriter:
         if self._provenance:
             (self._root / PROVENANCE_PATH).write_text(json.dumps(self._provenance, indent=4))
         (self._root / "meta" / "info.json").write_text(json.dumps(info, indent=4, ensure_ascii=False))
-        (self._root / "meta" / "stats.json").write_text(json.dumps(_statistics(self._root), indent=4))
+        # Last, because the statistics are read back from the set as it now is, which info.json describes.
+        (self._root / "meta" / "stats.json").write_text(json.dumps(_set_statistics(self._root), indent=4))
 
     def __enter__(self) -> "LeRobotWriter":
         return self
@@ -271,24 +245,24 @@ class LeRobotWriter:
             self.discard()
 
 
-def _last_file(episodes: pa.Table) -> int:
-    """Return the largest number of any data, video or metadata file that the table of episodes names."""
-    columns = [name.removesuffix("/file_index") for name in episodes.column_names if name.endswith("/file_index")]
-    return max(
-        chunk * CHUNK_FILES + file
-        for column in columns
-        for chunk, file in zip(
-            episodes[f"{column}/chunk_index"].to_pylist(), episodes[f"{column}/file_index"].to_pylist(), strict=True
-        )
-    )
-
-
 def _write_table(path: Path, table: pa.Table) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, path)
 
 
-def _statistics(root: Path) -> dict[str, Any]:
+def _episode_statistics(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Return the columns of `meta/episodes` that hold an episode's own statistics."""
+    columns: dict[str, Any] = {}
+    for key, array in arrays.items():
+        if is_image(array):
+            statistics = camera_statistics(array, _EPISODE_CAMERA_FRAMES)
+        else:
+            statistics = vector_statistics([array], len(array))
+        columns |= {f"stats/{key}/{name}": value for name, value in statistics.items()}
+    return columns
+
+
+def _set_statistics(root: Path) -> dict[str, Any]:
     """Return the contents of `meta/stats.json`, computed from the frames on disk, with those of earlier episodes."""
     info = read_info(root)
     columns = data_columns(root, info, read_episode_table(root))

@@ -48,5 +48,5 @@ class Chain(ActionTransform):
     def check_values(self, actions: Actions, state: State = None) -> None:
         """Raise `TransformError` for values that a step could not restore, as they arrive at that step."""
         for step in self.steps:
-            step.check_values(actions, state)
+            step.check_values(actions, state)  # of what this step receives, not of the original actions
             actions = step.forward(actions, state)
