@@ -1,4 +1,4 @@
-"""Which of the paper's experiments to run, and how large; importing it costs nothing."""
+"""Which of the paper's experiments to run, and how large; importing this costs no torch."""
 
 import os
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ ScaleName = Literal["smoke", "cpu", "paper"]
 
 @dataclass(frozen=True)
 class ReproduceConfig:
-    """Experiments of the paper."""
+    """Choose tables and figures of the paper, and how and where to make them."""
 
     names: tyro.conf.Positional[tuple[ExperimentName, ...]]
     """Which tables and figures."""

@@ -10,10 +10,11 @@ import numpy as np
 
 from oat.evaluation.claims import Claim
 from oat.experiments.config import ExperimentName, ScaleName
-from oat.experiments.pictures import new_figure, save_figure
+from oat.experiments.pictures import save_study_figure
 from oat.experiments.study.methods import OAT, with_horizons
 from oat.experiments.study.study import EvaluationRun, Study
 from oat.experiments.success import Row, read_rows, study_table
+from oat.io.pictures import new_figure
 from oat.tables.interval import format_percent_range
 from oat.tables.table import Table
 
@@ -111,4 +112,4 @@ def _draw(study: Study, regimes: Mapping[str, Sequence[Row]], actions: Sequence[
         axes.set_xticks(range(len(latents)), [f"H_l = {latent}" for latent in latents])
         axes.set_yticks(range(len(actions)), [f"H_a = {action}" for action in actions])
     figure.suptitle(f"OAT on {study.sim}: success with 95 % intervals", fontsize=10)
-    return save_figure(study, NAME, figure)
+    return save_study_figure(study, NAME, figure)

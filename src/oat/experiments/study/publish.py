@@ -5,10 +5,10 @@ import shutil
 from pathlib import Path
 
 from oat.evaluation.records import COMPRESSED_RECORDS_FILE, RECORDS_FILE
+from oat.experiments.latency_records import TIMINGS_FILE
 from oat.experiments.real import TRIALS_FOLDER
 from oat.experiments.study.budget import PACE_FILE
 from oat.experiments.study.runs import DONE_FOLDER, marker
-from oat.experiments.timings import TIMINGS_FILE
 from oat.io.atomic import staged_file
 
 _COPIED = (f"{DONE_FOLDER}/*.json", PACE_FILE, TIMINGS_FILE, "tables/*", "figures/*", f"{TRIALS_FOLDER}/*.jsonl")
