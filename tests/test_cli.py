@@ -48,6 +48,7 @@ def test_help_is_fast_and_does_not_import_torch() -> None:
     [
         (["inspect", "/nowhere"], "no such file"),
         (["convert", "/nowhere", "/tmp/out"], "no such file"),
+        (["collect", "metawrld", "--tasks", "reach", "--out", "/tmp/x"], "Did you mean 'metaworld'"),
         (["collect", "metaworld", "--tasks", "boxclose", "--out", "/tmp/x"], "Did you mean 'box-close'"),
         (["collect", "metaworld", "--tasks", "reach", "--episodes", "0", "--out", "/tmp/x"], "at least 1"),
     ],
@@ -70,7 +71,7 @@ def test_debug_shows_the_traceback() -> None:
 def test_a_wrong_command_line_is_status_2() -> None:
     assert oat("inspect").returncode == 2
     assert oat("dance").returncode == 2
-    assert oat("collect", "mujoco", "--tasks", "reach", "--out", "x").returncode == 2
+    assert oat("collect", "metaworld", "--out", "x").returncode == 2
 
 
 @pytest.mark.parametrize("name", WRITERS)

@@ -3,8 +3,11 @@
 from importlib import import_module
 from typing import Any
 
-from oat.data.chunks import Batch, Mixture, WindowConfig, Windows, split_episodes, stream
+from oat.data.chunks import Batch, WindowConfig, Windows
 from oat.data.episodes import Episodes, open_dataset
+from oat.data.mixture import Mixture
+from oat.data.splits import split_episodes
+from oat.data.stream import stream
 from oat.errors import OatError
 from oat.interfaces import Observation
 

@@ -38,6 +38,7 @@ def inspect(
     subset: str | None = None,
     episodes: str | None = None,
     picture: Path | None = None,
+    refinement: Path | None = None,
     json: bool = False,
 ) -> None:
     """Describe a data set or a tokenizer as tables and a picture.
@@ -52,15 +53,21 @@ def inspect(
         subset: For a data set: only this named group of episodes, an HDF5 filter key or a LeRobot split.
         episodes: For a data set: only these episodes, such as 0:50,60.
         picture: Where to write the picture (.png, .pdf or .svg); by default NAME-inspect.png in this directory.
+        refinement: For a tokenizer: instead of tables, a picture of a few chunks decoded from 1, 2, 4 and 8 tokens.
         json: Print JSON instead of tables.
     """
     if data is not None:
         refuse_unused("a tokenizer", "a data set", subset=subset, episodes=episodes)
+        if refinement is not None:
+            from oat.report.refinement import inspect_refinement
+
+            inspect_refinement(path, data, refinement)
+            return
         from oat.report.inspect_tokenizer import inspect_tokenizer
 
         inspect_tokenizer(path, data, beside, picture=picture, as_json=json)
         return
-    refuse_unused("a data set", "a tokenizer with --data", beside=beside)
+    refuse_unused("a data set", "a tokenizer with --data", beside=beside, refinement=refinement)
     from oat.report.inspect_dataset import inspect_dataset
 
     try:

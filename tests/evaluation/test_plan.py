@@ -131,11 +131,11 @@ def policy_with(tokenizer: ActionTokenizer) -> AutoregressivePolicy:
 
 
 def test_who_demonstrated_is_recorded(oat: Path, tmp_path: Path) -> None:
-    assert {e.data_source for e in plan(oat).episodes} == {"scripted"}  # an old checkpoint: as the benchmark's expert
+    assert {e.demonstrator for e in plan(oat).episodes} == {"scripted"}  # an old checkpoint: as the benchmark's expert
     policy = load_policy(oat)
     policy.training_record = TrainingRecord(demonstrator="human", seed=3)
     policy.save(tmp_path / "policy")
-    (found,) = {(e.data_source, e.key.training_seed) for e in plan(tmp_path / "policy").episodes}
+    (found,) = {(e.demonstrator, e.key.training_seed) for e in plan(tmp_path / "policy").episodes}
     assert found == ("human", 3)
 
 

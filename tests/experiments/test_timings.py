@@ -22,7 +22,7 @@ SIMS = ("metaworld", "robomimic")
 
 
 def test_an_untrained_fast_policy_takes_as_many_tokens_as_its_chunks_have() -> None:
-    episodes = smooth_episodes(paper.ACTION_DIMS["robocasa"])
+    episodes = smooth_episodes(12)
     policy, tokens = untrained(FAST, Windows(episodes, WindowConfig(32, 1)), "tiny")
     assert tokens is not None
     assert 20 < tokens < 384

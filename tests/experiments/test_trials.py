@@ -97,7 +97,7 @@ def test_a_real_robot_is_asked_for_at_the_papers_scale(tmp_path: Path) -> None:
     assert "oat trials trials.jsonl --methods DP=ws://127.0.0.1:8000 " in table.notes[0]
     assert "OAT_4=ws://127.0.0.1:8004,num_tokens=4" in table.notes[0]
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(InvalidOption, match="not in pusht"):
+    with pytest.raises(InvalidOption, match="not possible in pusht"):
         TABLE_REAL.evaluations(Study(SCALES["cpu"], "pusht", tmp_path))
 
 

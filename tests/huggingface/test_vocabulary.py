@@ -97,5 +97,5 @@ def test_mistakes_have_names() -> None:
 def test_without_transformers_it_says_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     monkeypatch.delitem(sys.modules, f"oat.huggingface.{name}", raising=False)
-    with pytest.raises(MissingExtra, match=r"pip install 'oat\[hf\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'ordered-action-tokenization\[hf\]'"):
         import_module(f"oat.huggingface.{name}")

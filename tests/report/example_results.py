@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from oat.data.episodes import STATE
-from oat.data.lerobot_writer import LeRobotWriter
+from oat.data.lerobot import LeRobotWriter
 from oat.data.video import VideoEncoder
 from oat.evaluation.protocol import find_protocol
 from oat.evaluation.records import EpisodeRecord, RecordLog

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from oat.data.episodes import STATE, open_dataset
-from oat.data.lerobot_writer import LeRobotWriter
+from oat.data.lerobot import LeRobotWriter
 from oat.errors import InvalidOption, PolicyServerError, UndecodableTokens
 from oat.interfaces import Robot
 from oat.robots.loop import Limits, LoopConfig, UpcomingActions, drive

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from oat.data.episodes import IMAGES, STATE, open_dataset
-from oat.data.hdf5 import list_demos
+from oat.data.hdf5_demos import list_demos
 from oat.errors import MissingExtra, SimulatorError, UnknownName
 from oat.evaluation.protocol import find_protocol
 from oat.interfaces import Environment, ExpertConfig, Simulator
@@ -100,7 +100,7 @@ def test_the_fixed_states_are_divided() -> None:
 
 
 def test_nobody_demonstrates_but_people() -> None:
-    assert Libero().expert_kind == "human"
+    assert Libero().demonstrator == "human"
     with pytest.raises(SimulatorError, match=r"demonstrated by people.*libero_10 to --data"):
         Libero().expert(BOOK, ExpertConfig())
 
@@ -120,7 +120,9 @@ def test_missing_assets_are_told_and_not_downloaded(tmp_path: Path, monkeypatch:
 
 def test_a_missing_package_tells_both_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"pip install 'oat\[libero\]' && pip install --no-deps hf-libero"):
+    with pytest.raises(
+        MissingExtra, match=r"pip install 'ordered-action-tokenization\[libero\]' && pip install --no-deps hf-libero"
+    ):
         import_libero()
 
 

@@ -37,7 +37,7 @@ def test_is_a_simulator_with_one_task() -> None:
 
 
 def test_nobody_demonstrates_but_people() -> None:
-    assert PushT().expert_kind == "human"
+    assert PushT().demonstrator == "human"
     with pytest.raises(SimulatorError, match=r"demonstrated by people.*pusht_cchi_v7_replay.zarr to --data"):
         PushT().expert("pusht", ExpertConfig())
 

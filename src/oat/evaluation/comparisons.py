@@ -8,7 +8,7 @@ import numpy as np
 from oat.errors import InvalidOption
 from oat.evaluation.records import EpisodeRecord
 from oat.evaluation.statistics import PairedComparison, compare_paired
-from oat.evaluation.summaries import by_policy, check_run_alike, join_sources, mean_over_tasks
+from oat.evaluation.summaries import by_policy, check_run_alike, join_demonstrators, mean_over_tasks
 from oat.tables.interval import count_nouns, percent
 from oat.tables.success import POOLED
 from oat.tables.table import Table
@@ -78,4 +78,4 @@ def by_condition(records: Sequence[EpisodeRecord]) -> dict[tuple[str, int], floa
 def _describe(records: Sequence[EpisodeRecord]) -> str:
     (policy,) = by_policy(records)
     seeds = len({record.key.training_seed for record in records})
-    return f"{policy}, from {count_nouns(seeds, 'training seed')}, {join_sources(records)} demonstrations"
+    return f"{policy}, from {count_nouns(seeds, 'training seed')}, {join_demonstrators(records)} demonstrations"

@@ -7,6 +7,7 @@ from typing import Literal
 import tyro
 
 from oat.errors import InvalidOption
+from oat.sims import check_simulator
 from oat.sims.config import SimulatorName
 
 
@@ -54,6 +55,7 @@ class EvalConfig:
     """The Ray cluster's address; by default the one that is running here, else one is started for this evaluation."""
 
     def __post_init__(self) -> None:
+        check_simulator(self.sim)
         counts = {"episodes": self.episodes, "seeds": self.seeds, "batch": self.batch, "workers": self.workers}
         for name, count in counts.items():
             if count is not None and count < 1:

@@ -62,7 +62,7 @@ def plan_evaluation(config: EvalConfig, policy: Policy, simulator: Simulator) ->
                     decoding=decoding,
                     instruction=_instruction(policy, simulator, task),
                     evaluation_seed=number // config.episodes,
-                    data_source=policy.training_record.demonstrator or simulator.expert_kind,
+                    demonstrator=policy.training_record.demonstrator or simulator.demonstrator,
                     versions=versions,
                     film=number - first < config.videos,
                 )

@@ -16,6 +16,8 @@ from oat.io.json_lines import JsonLinesWriter, read_json_lines
 RECORDS_FILE = "records.jsonl"
 COMPRESSED_RECORDS_FILE = f"{RECORDS_FILE}.gz"
 
+_NAMES_ON_DISK = {"demonstrator": "data_source"}  # published records keep the key that they were written with
+
 
 @dataclass(frozen=True)
 class EpisodeKey:
@@ -61,8 +63,8 @@ class EpisodeRecord:
     inference_ms_p50: float | None
     inference_ms_p95: float | None
     """Of the batches that its chunks were computed in; None without a chunk."""
-    data_source: str
-    """Who demonstrated: human or scripted."""
+    demonstrator: str
+    """Who gave the demonstrations that the policy was trained on: human or scripted; on disk "data_source"."""
     versions: str
     evaluation_seed: int = 0
     """The group of episodes that it belongs to."""
@@ -84,7 +86,7 @@ class RecordLog:
     def append(self, record: EpisodeRecord) -> None:
         """Write a record at once; a second one of the same episode is a defect."""
         assert record.key not in self.finished, record.key
-        self._lines.append(asdict(record))
+        self._lines.append({_NAMES_ON_DISK.get(name, name): value for name, value in asdict(record).items()})
         self.records.append(record)
         self.finished.add(record.key)
 
@@ -114,7 +116,7 @@ def _scan(path: Path) -> tuple[list[EpisodeRecord], int]:
 
 
 def _from_json(values: dict[str, Any]) -> EpisodeRecord:
-    known = {field.name for field in fields(EpisodeRecord)}
-    return EpisodeRecord(
-        key=EpisodeKey(**values["key"]), **{name: values[name] for name in values if name in known - {"key"}}
-    )
+    """Return the record of a line; what later versions may have added is left out."""
+    stored = {field.name: _NAMES_ON_DISK.get(field.name, field.name) for field in fields(EpisodeRecord)}
+    given = {name: values[key] for name, key in stored.items() if key in values}
+    return EpisodeRecord(**{**given, "key": EpisodeKey(**values["key"])})

@@ -36,7 +36,7 @@ class Episode:
     instruction: str
     """The task as the policy knows it."""
     evaluation_seed: int = 0
-    data_source: str = ""
+    demonstrator: str = ""
     versions: str = ""
     film: bool = False
 
@@ -82,7 +82,7 @@ class _Running:
             jerk=float(np.square(thirds).mean()) if thirds.size else None,
             inference_ms_p50=p50,
             inference_ms_p95=p95,
-            data_source=self.episode.data_source,
+            demonstrator=self.episode.demonstrator,
             versions=self.episode.versions,
             evaluation_seed=self.episode.evaluation_seed,
             crashed=crash is not None,

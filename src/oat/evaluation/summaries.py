@@ -33,7 +33,7 @@ class Summary:
     """Share of chunks."""
     jerk: float
     inference_ms: float
-    data_source: str
+    demonstrator: str
     crashes: tuple[str, ...]
     """What the simulator died of."""
 
@@ -109,7 +109,7 @@ def _summary(policy: str, task: str, records: Sequence[EpisodeRecord]) -> Summar
         failed_decodes=sum(record.failed_decodes for record in records) / chunks,
         jerk=_mean_of_known(record.jerk for record in records),
         inference_ms=_mean_of_known(record.inference_ms_p50 for record in records),
-        data_source=join_sources(records),
+        demonstrator=join_demonstrators(records),
         crashes=tuple(record.error.strip().splitlines()[-1] for record in records if record.crashed),
     )
 
@@ -139,9 +139,9 @@ def _mean_of_known(values: Iterable[float | None]) -> float:
     return float(np.mean(known)) if known else float("nan")
 
 
-def join_sources(records: Iterable[EpisodeRecord]) -> str:
+def join_demonstrators(records: Iterable[EpisodeRecord]) -> str:
     """Return who gave the demonstrations that these records' policies were trained on."""
-    return " and ".join(sorted({record.data_source for record in records}))
+    return " and ".join(sorted({record.demonstrator for record in records}))
 
 
 def overall(summaries: Iterable[Summary]) -> Mapping[str, Summary]:

@@ -48,7 +48,7 @@ def policy_table(title: str, summaries: Sequence[Summary]) -> Table:
 def _notes(summaries: Sequence[Summary]) -> Iterator[str]:
     for seeds in sorted({each.training_seeds for each in summaries}):
         policies = dict.fromkeys(each.policy for each in summaries if each.training_seeds == seeds)
-        sources = " and ".join(sorted({each.data_source for each in summaries if each.training_seeds == seeds}))
+        sources = " and ".join(sorted({each.demonstrator for each in summaries if each.training_seeds == seeds}))
         yield f"{', '.join(policies)}: from {count_nouns(seeds, 'training seed')}, {sources} demonstrations"
     for of, seeds in sorted({(each.over_seeds.of, each.over_seeds.seeds) for each in summaries}):
         if seeds > 1:

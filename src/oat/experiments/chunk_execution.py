@@ -14,7 +14,6 @@ from oat.experiments.overlays import Picture
 from oat.interfaces import Environment, Filmable, Simulator
 from oat.sims.collect import attempt_seed
 
-_HAND = slice(0, 3)  # where the states of MetaWorld and RoboMimic have the hand's position, in metres
 _TOLERANCE = 1e-5  # how far observations that count as equal may differ
 _PICTURE_SIZE = 480
 
@@ -82,17 +81,19 @@ class ChunkExecutor:
         self, task: str, condition: int, before: np.ndarray, actions: np.ndarray, pictures: Collection[int] = ()
     ) -> Execution:
         """Execute actions after those that come `before`, with a picture after each number of them in `pictures`."""
+        hand = self.simulator.hand_position
+        assert hand is not None
         environment = self.environment(task)
         state = environment.reset(condition)[STATE]
         for action in before:
             state = environment.step(action).observation[STATE]
-        path = [state[_HAND]]
+        path = [state[hand]]
         frames = []
         for step in range(len(actions) + 1):
             if step in pictures:
                 frames.append(_take_picture(environment))
             if step < len(actions):
-                path.append(environment.step(actions[step]).observation[STATE][_HAND])
+                path.append(environment.step(actions[step]).observation[STATE][hand])
         return Execution(np.stack(path), frames)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import tyro
 
 from oat.errors import InvalidOption
+from oat.sims import check_simulator
 from oat.sims.config import SimulatorName
 
 ExperimentName = Literal[
@@ -53,6 +54,7 @@ class ReproduceConfig:
     """Training seeds, if not the scale's."""
 
     def __post_init__(self) -> None:
+        check_simulator(self.sim)
         if not self.names:
             raise InvalidOption("name at least one experiment, such as table-sim")
         if self.jobs < 1 or (self.seeds is not None and self.seeds < 1):

@@ -14,6 +14,7 @@ from oat.experiments.pictures import color_of, save_study_figure
 from oat.experiments.study.methods import OAT
 from oat.experiments.study.study import Study
 from oat.io.pictures import new_figure
+from oat.sims import find_simulator
 from oat.sims.config import SimulatorName
 from oat.tables.interval import NOT_AVAILABLE, Interval, format_range
 from oat.tables.table import Table
@@ -36,7 +37,7 @@ def tables(study: Study) -> list[Table]:
 
 
 def _table(sim: SimulatorName, record: LatencyRecord, picture: str) -> Table:
-    title = f"{NAME}: {sim}'s shape, H_a = {OAT.action_horizon}, D_a = {paper.ACTION_DIMS[sim]}"
+    title = f"{NAME}: {sim}'s shape, H_a = {OAT.action_horizon}, D_a = {_action_dim(sim)}"
     rows = record.shapes[sim].timings
     published = paper.LATENCY[sim]
     # Machines differ, so both columns of times are repeated in units of the same method.
@@ -77,6 +78,11 @@ def median_interval(values: Sequence[float]) -> Interval:
     below = accumulate(math.comb(count, k) / 2**count for k in range(count))
     low = max(sum(2 * probability <= 0.05 for probability in below) - 1, 0)
     return Interval(float(np.median(ordered)), float(ordered[low]), float(ordered[count - 1 - low]))
+
+
+def _action_dim(sim: SimulatorName) -> int:
+    """Return the number of dimensions D_a of an action in a benchmark."""
+    return len(find_simulator(sim).action_names)
 
 
 def _notes(sim: SimulatorName, record: LatencyRecord) -> Iterator[str]:
@@ -127,7 +133,7 @@ def _draw(study: Study, record: LatencyRecord) -> str:
             axes.barh(place, ours, color=color_of(label))
             axes.plot(theirs, place, marker="|", color="black", markersize=14)
             axes.text(1.15 * max(ours, theirs), place, f"{ours:.3g}", va="center", fontsize=7)
-        axes.set(title=f"{sim}, D_a = {paper.ACTION_DIMS[sim]}", xscale="log", xlabel="ms per chunk")
+        axes.set(title=f"{sim}, D_a = {_action_dim(sim)}", xscale="log", xlabel="ms per chunk")
         axes.set_yticks(range(len(rows)), list(rows))
         axes.margins(x=0.3)
     panels[0].invert_yaxis()

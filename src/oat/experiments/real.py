@@ -17,14 +17,13 @@ from oat.robots.trials.config import Driving, TrialsConfig
 from oat.robots.trials.log import TrialLog
 from oat.robots.trials.run import make_trials
 from oat.robots.trials.table import trial_tables
-from oat.sims.config import SimulatorName
+from oat.sims import load_simulator
 from oat.tables.interval import NOT_AVAILABLE
 from oat.tables.table import Table
 from oat.training.command_line import command_line
 
 TRIALS_FOLDER = "trials"
 
-_REHEARSABLE: tuple[SimulatorName, ...] = ("metaworld", "robomimic", "libero")
 _TASKS = 2  # as in the paper
 # A simulated robot need not wait for its own clock: its steps, and not seconds, end a trial.
 _AT_ONCE = Driving(fps=10_000, ahead=0, blend=0, max_age=600, seconds=3600)
@@ -34,8 +33,8 @@ def evaluations(study: Study) -> list[EvaluationRun]:
     """Return the policies that act; at the paper's scale none, because those need the robot's own demonstrations."""
     if study.scale.name == "paper":
         return []
-    if study.sim not in _REHEARSABLE:
-        raise InvalidOption(f"trials can be rehearsed in {', '.join(_REHEARSABLE)}, not in {study.sim}")
+    if len(load_simulator(study.sim).tasks) < _TASKS:
+        raise InvalidOption(f"trials are rehearsed at {_TASKS} tasks, which is not possible in {study.sim}")
     return [EvaluationRun(method, until="policy") for method in _methods(study)]
 
 

@@ -14,8 +14,7 @@ from oat.errors import SimulatorError
 from oat.experiments.chunk_execution import ChunkExecutor, Execution
 from oat.experiments.study.methods import OAT
 from oat.experiments.study.study import Study
-from oat.sims import load_simulator
-from oat.sims.config import SimulatorName
+from oat.sims import find_simulator
 from oat.sims.rendering import graphics_library
 from oat.tokenizers import ActionTokenizer
 from oat.tokenizers.evaluation import Chunks, decode_prefixes, model_errors
@@ -23,8 +22,6 @@ from oat.tokenizers.evaluation import Chunks, decode_prefixes, model_errors
 DEMONSTRATED = 0
 """Stands in place of a number of tokens for the demonstrated actions."""
 _PICTURES = 5
-_EXECUTABLE: tuple[SimulatorName, ...] = ("metaworld", "robomimic")
-"""Simulators with scripted demonstrations, whose states begin with the hand's position."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +73,10 @@ def execute_chunks(
 
     Chunks of the `filmed` episodes are pictured, where the machine can render.
     """
-    if study.sim not in _EXECUTABLE:
+    simulator = find_simulator(study.sim)
+    if simulator.demonstrator != "scripted" or simulator.hand_position is None:
         return list(chunks), [f"not executed: {study.sim} cannot be brought back to where its demonstrations began"]
-    executor = ChunkExecutor(load_simulator(study.sim), study.data)
+    executor = ChunkExecutor(simulator(), study.data)
     filmed = filmed if graphics_library() is not None else ()
     failures: Counter[str] = Counter()
     executed: list[RefinedChunk] = []

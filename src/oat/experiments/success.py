@@ -176,7 +176,7 @@ def _about(rows: Sequence[Row], tasks: int) -> Iterator[str]:
         between = "; ± seeds: between trainings" if any(row.training_seeds > 1 for row in rows) else ""
         yield f"95 % and p: over initial conditions, for these policies as trained{between}"
         commits = sorted({each for row in rows for each in row.commits}) or ["unknown"]
-        sources = sorted({record.data_source for row in rows for record in row.records})
+        sources = sorted({record.demonstrator for row in rows for record in row.records})
         yield f"evaluated at commit {' and '.join(commits)}, {' and '.join(sources)} demonstrations"
         yield "the paper's policies see images and were trained for longer, with 5 seeds"
 

@@ -89,10 +89,6 @@ def _properties_table(study: Study, properties: Mapping[str, Properties], notes:
     return Table(f"{NAME}: P.1–P.3, measured", columns, cells, (reading, *not_run(absent), *notes))
 
 
-def _mean_error(errors: Float[Tensor, "steps windows"], step: int) -> str:
-    return f"{float(errors[step - 1].mean()):.4f}" if step <= len(errors) else NOT_AVAILABLE
-
-
 def _curves_table(study: Study, curves: Mapping[str, Float[Tensor, "steps windows"]], notes: Sequence[str]) -> Table:
     columns = ("policy", *(f"after {step}" for step in _SHOWN_STEPS))
     cells = tuple(

@@ -27,6 +27,7 @@ from oat.export.latency import time_calls
 from oat.export.loading import load_runtime
 from oat.policies import AutoregressivePolicy, ChunkPredictor, DiffusionPolicy, Policy, TokenDecoding
 from oat.policies.context import ContextConfig
+from oat.sims import find_simulator
 from oat.sims.config import SimulatorName
 from oat.tokenizers import ActionTokenizer
 from oat.tokenizers.evaluation import draw_chunks
@@ -44,7 +45,7 @@ def measure(study: Study) -> None:
     """Time everything in this process, one shape after the other, and keep each; what is kept is not timed again."""
     torch.set_num_threads(1)
     smoke = study.scale.name == "smoke"
-    sims: Sequence[SimulatorName] = ("metaworld",) if smoke else tuple(paper.ACTION_DIMS)
+    sims: Sequence[SimulatorName] = ("metaworld",) if smoke else tuple(paper.LATENCY)
     preset = "tiny" if smoke else "paper"
     kept = read_timings(study)
     shapes = {} if kept is None else dict(kept.shapes)
@@ -63,7 +64,7 @@ def _demonstrations(study: Study, sim: SimulatorName) -> tuple[Episodes, str]:
     """Return episodes in a benchmark's shape, and a word on where they are from."""
     if sim == study.sim and study.data.exists():
         return open_dataset(study.data), "the study's demonstrations"
-    return smooth_episodes(paper.ACTION_DIMS[sim]), "made-up smooth actions"
+    return smooth_episodes(len(find_simulator(sim).action_names)), "made-up smooth actions"
 
 
 def smooth_episodes(dim: int, episodes: int = 40, steps: int = 120) -> Episodes:

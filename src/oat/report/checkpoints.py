@@ -7,6 +7,7 @@ from pathlib import Path
 from oat.io.checkpoints import CONFIG_FILE, find_checkpoint
 from oat.io.training_record import stored_record
 from oat.report.results_folder import ResultsFolder
+from oat.tables.interval import NOT_AVAILABLE
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,6 @@ def _read_checkpoint(path: Path, name: str) -> Checkpoint:
     )
 
 
-def _text(value: object) -> str:
+def _text(value: int | str | None) -> str:
     """Return a value of the record as a cell of the table, with a dash where nobody noted it."""
-    return "—" if value is None else str(value)
+    return NOT_AVAILABLE if value is None else str(value)

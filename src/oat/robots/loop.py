@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from oat.data.lerobot_writer import LeRobotWriter
+from oat.data.lerobot import LeRobotWriter
 from oat.errors import InvalidOption, UndecodableTokens
 from oat.interfaces import Robot
 from oat.serving.client import Reply, stack_history
@@ -50,12 +50,13 @@ class Limits:
         """Return the nearest action that is allowed after the previous one."""
         if previous is not None:
             action = np.clip(action, previous - self.max_change, previous + self.max_change)
+        # The bounds come last: they hold even where the change from an earlier action would have to be larger.
         return np.clip(action, self.low, self.high).astype(np.float32)
 
 
 @dataclass(frozen=True)
 class LoopConfig:
-    """Configure how a robot is driven."""
+    """Configure the rate, the chunks and the limits of the robot loop."""
 
     fps: float = 20.0
     """Actions per second."""
@@ -82,7 +83,7 @@ class LoopConfig:
 
 @dataclass
 class LoopReport:
-    """Count what happened in an episode."""
+    """Count the steps, chunks and tokens of an episode, and what went wrong."""
 
     steps: int = 0
     """Actions executed."""
@@ -113,6 +114,7 @@ class UpcomingActions:
         old = self._actions[now - self._first :]
         new = np.array(actions[now - start :])  # the actions before now are too late: they are dropped
         shared = min(len(old), len(new))
+        # The old chunk fades out linearly: a jump from one chunk to the next would jerk the arm.
         weights = np.minimum(1, (np.arange(shared) + 1) / (self._blend + 1))[:, None]
         new[:shared] = (1 - weights) * old[:shared] + weights * new[:shared]
         self._first = now
@@ -135,7 +137,7 @@ class _Request:
 
 
 class _Drive:
-    """Drive a robot through one episode."""
+    """Drive a robot through one episode, and remember what it saw and did."""
 
     def __init__(self, robot: Robot, source: ChunkSource, task: str, config: LoopConfig) -> None:
         self.robot = robot
@@ -167,7 +169,7 @@ class _Drive:
             time.sleep(due - now)
         else:
             self.report.late += now - due > _TOLERANCE
-            due = now
+            due = now  # catching up would mean acting faster than the policy was trained for
         return due + 1 / self.config.fps
 
     def _step(self, thread: ThreadPoolExecutor) -> None:
@@ -177,7 +179,7 @@ class _Drive:
         self._take_reply()
         if self._request is None and self._is_due():
             self._ask(thread)
-            if self.config.ahead == 0:
+            if self.config.ahead == 0:  # the same actions as without a server, whatever the network does
                 self._take_reply(wait=True)
         action = self.upcoming.at(self.report.steps)
         if action is None:

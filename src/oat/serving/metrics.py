@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
+# Spaced evenly on a logarithmic scale, around the 10 to 100 ms of a robot's control step.
 _BUCKETS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000)
 
 

@@ -30,6 +30,7 @@ def read_request(message: Mapping[str, Any], policy: ChunkPredictor, names: Mapp
 
     The policy checks shapes and values itself; here a single frame is only distinguished from a history of frames.
     """
+    # openpi's clients write observation/state where LeRobot and we write observation.state.
     given = {names.get(key, key.replace("/", ".")): value for key, value in message.items()}
     frames = {
         key: _history(key, given[key], len(size), policy.observed.obs_horizon)

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from oat.data.chunks import Batch, Source, window_stream
+from oat.data.chunks import Batch
 from oat.data.shuffle import derive_key
+from oat.data.stream import Source, window_stream
 from oat.errors import CheckpointError, DatasetExists, OatError
 from oat.io.atomic import exclusive, staged_directory
 from oat.io.checkpoints import BEST, config_to_json

@@ -11,11 +11,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from oat.data import transforms
-from oat.data.chunks import Batch, WindowConfig, Windows, split_episodes
+from oat.data.chunks import Batch, WindowConfig, Windows
 from oat.data.episodes import Episodes, open_dataset
 from oat.data.normalize import Normalizer, action_statistics
 from oat.data.provenance import read_demonstrator
 from oat.data.shuffle import Permutation, derive_key
+from oat.data.splits import split_episodes
 from oat.data.transforms import transform_inputs
 from oat.errors import InvalidOption
 from oat.interfaces import Observation

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from oat.data import transforms
-from oat.data.chunks import Batch, WindowConfig, Windows, split_episodes
+from oat.data.chunks import Batch, WindowConfig, Windows
 from oat.data.episodes import Episodes, open_dataset
 from oat.data.normalize import Normalizer, action_statistics
+from oat.data.splits import split_episodes
 from oat.data.transforms import ActionTransform, transform_inputs
 from oat.errors import DatasetExists, unknown_name
 from oat.io.checkpoints import checkpoint_kind, config_to_json, find_checkpoint, load_checkpoint

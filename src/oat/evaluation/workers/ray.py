@@ -12,7 +12,7 @@ from typing import Any
 from oat.errors import InvalidOption, SimulatorError
 from oat.evaluation.workers.pool import ProcessDied
 from oat.evaluation.workers.worker import Answer, MakeEnvironment, Message, WorkerGroup, make_environment
-from oat.io.extras import import_extra
+from oat.io.extras import DISTRIBUTION, import_extra
 from oat.protocol import Protocol
 
 _PATIENCE = 5.0  # seconds in which a cluster must accept a connection
@@ -95,9 +95,9 @@ def _check_reachable(address: str) -> None:
 
 def _check_version(ray: Any) -> None:
     """Raise SimulatorError where the cluster has another version: records say which one made them."""
-    here = version("oat")
+    here = version(DISTRIBUTION)
     try:
-        there = ray.get(ray.remote(version).remote("oat"))
+        there = ray.get(ray.remote(version).remote(DISTRIBUTION))
     except ray.exceptions.RayError as error:
         raise SimulatorError(f"the Ray cluster does not have oat {here} ({type(error).__name__}: {error})") from error
     if there != here:

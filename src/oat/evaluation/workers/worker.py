@@ -13,14 +13,14 @@ import numpy as np
 
 from oat.errors import InvalidOption, OatError, SimulatorError
 from oat.evaluation.videos import Film
-from oat.interfaces import Environment, Filmable
+from oat.interfaces import Environment, Filmable, Simulator
 from oat.protocol import Protocol
-from oat.sims import SimulatorClass, find_simulator
+from oat.sims import find_simulator
 
 MakeEnvironment = Callable[[Protocol, str], Environment]
 
 
-def make_environment(protocol: Protocol, task: str, simulator: SimulatorClass | None = None) -> Environment:
+def make_environment(protocol: Protocol, task: str, simulator: type[Simulator] | None = None) -> Environment:
     """Return an environment of a task, as the protocol has it.
 
     A worker's process knows our own simulators by name; of any other it must be given the class.

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from oat.data.chunks import Batch, WindowConfig, Windows, split_episodes
+from oat.data.chunks import Batch, WindowConfig, Windows
 from oat.data.episodes import Episodes, open_dataset
 from oat.data.shuffle import Permutation, derive_key
+from oat.data.splits import split_episodes
 from oat.experiments.study.methods import Method
 from oat.experiments.study.study import Study
 from oat.io.checkpoints import CONFIG_FILE, find_checkpoint

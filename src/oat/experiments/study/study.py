@@ -14,16 +14,9 @@ from oat.experiments.study.methods import Method
 from oat.experiments.study.runs import DONE_FOLDER, Run, marker, read_result
 from oat.experiments.study.scales import Scale
 from oat.policies import TokenDecoding
-from oat.sims import load_simulator
+from oat.sims import find_simulator, load_simulator
 from oat.sims.config import CollectConfig, SimulatorName
 from oat.training.config import FitConfig, RecipeOptions, TrainPolicyConfig
-
-TASKS: dict[SimulatorName, tuple[str, ...]] = {
-    "metaworld": ("box-close", "coffee-pull", "disassemble", "stick-pull"),
-    "robomimic": ("lift", "can", "square"),
-    "pusht": ("pusht",),
-}
-"""The paper's tasks that a scripted expert can demonstrate, and PushT's only one."""
 
 DEMONSTRATIONS = "demos"
 
@@ -59,7 +52,7 @@ class Study:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        tasks = TASKS.get(self.sim) or tuple(load_simulator(self.sim).tasks)
+        tasks = find_simulator(self.sim).paper_tasks or load_simulator(self.sim).tasks
         return tasks[: self.scale.tasks]
 
     @property
@@ -89,7 +82,7 @@ class Study:
 
     def demonstrations(self) -> Run:
         """Let a scripted expert demonstrate."""
-        if load_simulator(self.sim).expert_kind != "scripted":
+        if find_simulator(self.sim).demonstrator != "scripted":
             raise InvalidOption(f"{self.sim} has no scripted expert: name demonstrations with --data")
         out, episodes = self.folder / DEMONSTRATIONS, self.scale.demonstrations_for(self.sim)
         return Run(self.folder, DEMONSTRATIONS, CollectConfig(self.sim, self.tasks, out, episodes=episodes, workers=1))

@@ -25,7 +25,7 @@ class Contender:
 
     @classmethod
     def parse(cls, text: str) -> "Contender":
-        """Read NAME=POLICY or NAME=POLICY,num_tokens=K."""
+        """Read a method as the command line gives it: NAME=POLICY or NAME=POLICY,num_tokens=K."""
         found = _METHOD.fullmatch(text)
         if found is None:
             raise InvalidOption(f"a method is given as NAME=POLICY or NAME=POLICY,num_tokens=K, got {text!r}")

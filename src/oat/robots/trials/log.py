@@ -24,7 +24,7 @@ SIMULATOR = "simulator"
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """Record what became of one trial."""
+    """Record how one trial went and what the judge said of it."""
 
     trial: Trial
     verdict: Verdict
@@ -70,7 +70,7 @@ class TrialLog:
 
     @classmethod
     def read(cls, path: Path) -> "TrialLog":
-        """Read a log that exists."""
+        """Read a log, which must exist and begin with its plan."""
         if not path.exists():
             raise InvalidOption(f"{path} does not exist; `oat trials` writes it")
         lines, size = read_json_lines(path, _from_json, "a line of a trial log")

@@ -48,6 +48,7 @@ class TrialPlan:
 
     def method(self, trial: Trial) -> str:
         """Return the name of the method that acts in a trial."""
+        # Sorting by a hash gives the same order on every machine, without anything but the seed in the log.
         drawn = sorted(self.methods, key=lambda name: derive_key(self.seed, trial.task, trial.block, name))
         return drawn[string.ascii_uppercase.index(trial.letter)]
 

@@ -78,7 +78,7 @@ def make_robot(name: str) -> Robot:
     module_name, _, function = name.partition(":")
     if not module_name or not function:
         raise InvalidOption(f"a robot is given as MODULE:FUNCTION, got {name!r}")
-    if str(Path.cwd()) not in sys.path:
+    if str(Path.cwd()) not in sys.path:  # a console script does not look into the current directory
         sys.path.insert(0, str(Path.cwd()))
     try:
         module = importlib.import_module(module_name)
@@ -86,7 +86,7 @@ def make_robot(name: str) -> Robot:
         raise InvalidOption(f"the robot's module {module_name!r} cannot be imported: {error}") from error
     factory: Callable[[], object] | None = getattr(module, function, None)
     if not callable(factory):
-        functions = [each for each in vars(module) if callable(getattr(module, each)) and not each.startswith("_")]
+        functions = [each for each in dir(module) if callable(getattr(module, each)) and not each.startswith("_")]
         raise unknown_name(f"function of {module_name}", function, functions)
     robot = factory()
     if not isinstance(robot, Robot):
@@ -113,7 +113,7 @@ def _serving(policy: Path) -> Iterator[str]:
     from oat.serving.background import serving
     from oat.serving.server import load_servable
 
-    config = ServeConfig(policy, port=0, max_batch=1)
+    config = ServeConfig(policy, port=0, max_batch=1)  # one robot asks for one chunk at a time
     predictor, decoding = load_servable(config)
     with serving(predictor, config, decoding) as server:
         yield f"ws://{config.host}:{server.port}"

@@ -11,32 +11,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from oat.data.episodes import CameraStorage, Episodes, WhenExists, is_image
-from oat.data.lerobot import (
-    INDEX_FEATURES,
-    VERSION,
-    data_columns,
-    read_episode_table,
-    read_info,
-    read_lerobot,
-    read_tasks,
-)
-from oat.data.lerobot_files import (
+from oat.data.lerobot.columns import data_columns
+from oat.data.lerobot.features import Features, check_features, check_values, describe_feature, stored_arrays
+from oat.data.lerobot.files import (
     CHUNK_FILES,
     DATA_FILE_BYTES,
     DATA_PATH,
-    INDEX_DTYPES,
     VIDEO_FILE_BYTES,
     VIDEO_PATH,
     DataFiles,
     VideoFiles,
-    data_schema,
-    episode_schema,
-    task_table,
 )
-from oat.data.lerobot_splits import as_splits, read_splits
+from oat.data.lerobot.metadata import INDEX_FEATURES, VERSION, read_episode_table, read_info, read_tasks
+from oat.data.lerobot.reader import is_lerobot, read_lerobot
+from oat.data.lerobot.schemas import INDEX_DTYPES, data_schema, episode_schema, task_table
+from oat.data.lerobot.splits import as_splits, read_splits
 from oat.data.provenance import PROVENANCE_PATH, read_provenance
 from oat.data.statistics import camera_statistics, vector_statistics
-from oat.data.video import CODEC, pixel_format
 from oat.errors import DatasetExists, InvalidEpisode, InvalidOption
 from oat.io.atomic import StagedDirectory, explain_write_errors, identity, link_or_copy
 
@@ -47,7 +38,7 @@ _REWRITTEN = {"info.json", "stats.json", "tasks.parquet", "provenance.json"}
 
 
 class LeRobotWriter:
-    """Collects episodes into a LeRobotDataset v3.0; use it in a `with` block, which finishes or discards it.
+    """Collect episodes into a LeRobotDataset v3.0; use it in a `with` block, which finishes or discards it.
 
     The features are those of the first episode (or of the set appended to). An invalid episode is refused before
     anything of it is written, so the writer stays usable.
@@ -63,18 +54,24 @@ class LeRobotWriter:
         robot_type: str | None = None,
         action_names: tuple[str, ...] = (),
     ) -> None:
-        self.path, self.fps, self.cameras = Path(path).expanduser(), float(fps), cameras
+        self.path = Path(path).expanduser()
+        self.fps = float(fps)
+        self.cameras = cameras
         if not 0 < self.fps < float("inf"):
             raise InvalidOption(f"fps must be a positive number, got {fps}")
-        self._replaces, self._closed = identity(self.path), False
+        # Another process may write to the same path meanwhile: only what is there now may be replaced.
+        self._replaces = identity(self.path)
+        self._closed = False
         self._info: dict[str, Any] = {}
-        self._features: dict[str, dict[str, Any]] = {}
+        self._features: Features = {}
         self._episode_schema: pa.Schema | None = None
         self._tasks: dict[str, int] = {}
         self._episode_rows: list[dict[str, Any]] = []
-        self._first_episode = self._first_frame = 0
+        self._first_episode = 0
+        self._first_frame = 0
         self._next_file = 0
-        self._robot_type, self._action_names = robot_type, action_names
+        self._robot_type = robot_type
+        self._action_names = action_names
         self._provenance: list[dict[str, Any]] = []
         self._splits: dict[str, str] | None = None
         self._staging: StagedDirectory | None = None
@@ -89,15 +86,16 @@ class LeRobotWriter:
         if exists == "refuse":
             raise DatasetExists(f"{self.path} exists; choose another path, or say to append to it or to overwrite it")
         free = self.path.is_dir() and not any(self.path.iterdir())
-        if exists == "overwrite" and not free and not (self.path / "meta" / "info.json").exists():
+        if exists == "overwrite" and not free and not is_lerobot(self.path):
             raise DatasetExists(
-                f"{self.path} exists and is no LeRobot data set; it is not overwritten, remove it first"
+                f"{self.path} exists and is not a LeRobot data set; it is not overwritten, remove it first"
             )
 
     def _continue_existing(self) -> None:
-        """Take over the features and counts of the set at the target."""
+        """Take over the features and counts of the data set at the target."""
         read_lerobot(self.path)  # only a sound set is continued
-        info, table = read_info(self.path), read_episode_table(self.path)
+        info = read_info(self.path)
+        table = read_episode_table(self.path)
         if float(info["fps"]) != self.fps:
             raise InvalidOption(f"{self.path} has {info['fps']} frames per second, cannot append at {self.fps:g}")
         if info["data_path"] != DATA_PATH or (info.get("video_path") or VIDEO_PATH) != VIDEO_PATH:
@@ -106,41 +104,35 @@ class LeRobotWriter:
         self._episode_schema = pq.read_schema(min((self.path / "meta" / "episodes").glob("*/*.parquet")))
         self._features = {k: v for k, v in info["features"].items() if k not in INDEX_FEATURES}
         self._tasks = {task: number for number, task in enumerate(read_tasks(self.path))}
-        self._first_episode, self._first_frame = int(info["total_episodes"]), int(info["total_frames"])
+        self._first_episode = int(info["total_episodes"])
+        self._first_frame = int(info["total_frames"])
         self._provenance = read_provenance(self.path)
-        self._next_file = 1 + max(
-            chunk * CHUNK_FILES + file
-            for column in table.column_names
-            if column.endswith("/file_index")
-            for chunk, file in zip(
-                table[column.replace("/file_index", "/chunk_index")].to_pylist(),
-                table[column].to_pylist(),
-                strict=True,
-            )
-        )
+        self._next_file = 1 + _last_file(table)
 
     @property
     def _root(self) -> Path:
-        """The directory being built beside the target."""
+        """Return the directory that is being built beside the target."""
         assert self._staging is not None
         return self._staging.path
 
     @property
     def num_episodes(self) -> int:
+        """Return how many episodes the set has so far, with those it had before."""
         return self._first_episode + len(self._episode_rows)
 
     @property
     def num_frames(self) -> int:
+        """Return how many frames the set has so far, with those it had before."""
         return self._episode_rows[-1]["dataset_to_index"] if self._episode_rows else self._first_frame
 
     def record_provenance(self, entry: dict[str, Any]) -> None:
-        """Store how the episodes came about with the data set."""
+        """Add an entry that says how the added episodes came about; it is stored with the data set."""
         self._provenance.append(entry)
 
     def record_subsets(self, subsets: Mapping[str, np.ndarray]) -> list[str]:
-        """Store named groups of the episodes that are added, by number, as splits; by default `train` is all of them.
+        """Store named groups of the added episodes, by number, as splits; by default `train` is all of them.
 
-        The names of those that LeRobot cannot express come back: a split is one range of episodes.
+        Return the names of the groups that LeRobot cannot express: a split is one range of episodes.
         """
         before = read_splits(self._info, self._first_episode)
         added = {name: self._first_episode + members for name, members in subsets.items()}
@@ -159,57 +151,23 @@ class LeRobotWriter:
 
     def check_episode(
         self, task: str, actions: np.ndarray, observations: Mapping[str, np.ndarray]
-    ) -> tuple[dict[str, np.ndarray], dict[str, dict[str, Any]]]:
-        """The arrays as they will be stored and their descriptions, or `InvalidEpisode` if they do not fit the set."""
+    ) -> tuple[dict[str, np.ndarray], Features]:
+        """Return the arrays to be stored and their features; raise `InvalidEpisode` if they do not fit the set."""
         if self._closed:
             raise InvalidOption(f"{self.path}: this writer is finished; open another one to append")
-        where = f"{self.path}: episode {self.num_episodes}"
-        if not isinstance(task, str) or "\0" in task or not _encodable(task):
-            raise InvalidEpisode(f"{where}: its task must be text, got {task!r}")
-        values = {}
-        for key, array in {"action": np.asarray(actions), **observations}.items():
-            if key != "action" and not key.startswith("observation."):
-                raise InvalidEpisode(f"{where}: observations are named observation.…, got {key!r}")
-            if array.ndim == 0 or array.dtype.kind not in "fiub" or 0 in array.shape[1:]:
-                raise InvalidEpisode(f"{where}: {key} must be numbers per frame, got {array.dtype} {array.shape}")
-            values[key] = array if is_image(array) else array.astype(np.float32)
-        features = {key: self._feature(key, array) for key, array in values.items()}
-        self._compare(where, values, features)
+        episode = f"{self.path}: episode {self.num_episodes}"
+        values = stored_arrays(episode, task, actions, observations)
+        names = list(self._action_names) or None
+        features = {
+            key: describe_feature(array, self.cameras, self.fps, names if key == "action" else None)
+            for key, array in values.items()
+        }
+        check_values(episode, values)
+        check_features(episode, features, self._features or features)
         return values, features
 
-    def _feature(self, key: str, array: np.ndarray) -> dict[str, Any]:
-        """The entry of info.json that describes an array."""
-        if is_image(array):
-            shape: list[int] = list(array.shape[1:])
-            entry = {"dtype": self.cameras, "shape": shape, "names": ["height", "width", "channels"]}
-            return entry | ({"info": self._video_info(*shape[:2])} if self.cameras == "video" else {})
-        names = list(self._action_names) if key == "action" and self._action_names else None
-        return {"dtype": "float32", "shape": list(array.shape[1:]) or [1], "names": names}
-
-    def _video_info(self, height: int, width: int) -> dict[str, Any]:
-        described = {"height": height, "width": width, "channels": 3, "codec": CODEC, "fps": self.fps}
-        described |= {"pix_fmt": pixel_format(height, width), "is_depth_map": False}
-        return {f"video.{key}": value for key, value in described.items()} | {"has_audio": False}
-
-    def _compare(self, where: str, values: Mapping[str, np.ndarray], features: Mapping[str, dict[str, Any]]) -> None:
-        """Lengths and values of the episode, and its features against those of the set."""
-        if values["action"].ndim != 2 or len(values["action"]) == 0:
-            raise InvalidEpisode(f"{where}: actions must be (steps ≥ 1, dimensions), got {values['action'].shape}")
-        for key, array in values.items():
-            if len(array) != len(values["action"]):
-                raise InvalidEpisode(f"{where}: {key} has {len(array)} frames, actions {len(values['action'])}")
-            if array.dtype.kind == "f" and not np.isfinite(array).all():
-                raise InvalidEpisode(f"{where}: {key} is not finite at step {np.argwhere(~np.isfinite(array))[0][0]}")
-        expected = self._features or features
-        if set(expected) != set(features):
-            raise InvalidEpisode(f"{where}: has {sorted(features)}, the set has {sorted(expected)}")
-        for key, feature in features.items():
-            for field in ("dtype", "shape"):
-                if feature[field] != expected[key][field]:
-                    raise InvalidEpisode(f"{where}: {key} has {field} {feature[field]}, the set {expected[key][field]}")
-
     def _open_files(self) -> None:
-        """Begin the directory; one that continues a set shares its finished files, and the set stays untouched."""
+        """Begin the new directory; one that continues a set shares its finished files and leaves the set unchanged."""
         self._staging = StagedDirectory(self.path, self._replaces)
         if self._info:
             for file in sorted(self.path.rglob("*")):
@@ -222,7 +180,8 @@ class LeRobotWriter:
 
     def _write_episode(self, task: str, values: Mapping[str, np.ndarray]) -> None:
         assert self._data is not None
-        length, first = len(values["action"]), self.num_frames
+        length = len(values["action"])
+        first = self.num_frames
         task_index = self._tasks.setdefault(task, len(self._tasks))
         indices: dict[str, np.ndarray] = {
             "timestamp": (np.arange(length) / self.fps).astype(np.float32),
@@ -238,6 +197,7 @@ class LeRobotWriter:
         columns = {key: values[key] for key in self._features if key not in self._videos}
         row |= self._data.add(columns | indices)
         for key, array in {**values, **indices}.items():
+            # Videos are long: a few frames of each episode tell its statistics well enough.
             statistics = (
                 camera_statistics(array, _EPISODE_CAMERA_FRAMES)
                 if is_image(array)
@@ -311,13 +271,16 @@ class LeRobotWriter:
             self.discard()
 
 
-def _encodable(text: str) -> bool:
-    """Lone surrogates are no text that a file could hold."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+def _last_file(episodes: pa.Table) -> int:
+    """Return the largest number of any data, video or metadata file that the table of episodes names."""
+    columns = [name.removesuffix("/file_index") for name in episodes.column_names if name.endswith("/file_index")]
+    return max(
+        chunk * CHUNK_FILES + file
+        for column in columns
+        for chunk, file in zip(
+            episodes[f"{column}/chunk_index"].to_pylist(), episodes[f"{column}/file_index"].to_pylist(), strict=True
+        )
+    )
 
 
 def _write_table(path: Path, table: pa.Table) -> None:
@@ -326,9 +289,10 @@ def _write_table(path: Path, table: pa.Table) -> None:
 
 
 def _statistics(root: Path) -> dict[str, Any]:
-    """`meta/stats.json`, recomputed from the frames on disk."""
+    """Return the contents of `meta/stats.json`, computed from the frames on disk, with those of earlier episodes."""
     info = read_info(root)
-    columns, observations = data_columns(root, info, read_episode_table(root)), read_lerobot(root).observations
+    columns = data_columns(root, info, read_episode_table(root))
+    observations = read_lerobot(root).observations
     statistics = {}
     for key in info["features"]:
         if key in observations and is_image(observations[key]):

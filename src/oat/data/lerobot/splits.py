@@ -7,17 +7,18 @@ import numpy as np
 
 
 def read_splits(info: dict[str, Any], episodes: int) -> dict[str, np.ndarray]:
-    """The episodes of each split; what is not a range is not known to LeRobot and left out."""
-    splits, listed = {}, info.get("splits")
+    """Return the episodes of each split, leaving out entries that are not ranges, which LeRobot does not know."""
+    splits: dict[str, np.ndarray] = {}
+    listed = info.get("splits")
     for name, span in listed.items() if isinstance(listed, dict) else ():
         first, _, last = str(span).partition(":")
         if first.isdigit() and last.isdigit():
-            splits[name] = np.arange(int(first), min(int(last), episodes))
+            splits[name] = np.arange(int(first), min(int(last), episodes))  # like a slice, it may end past the last
     return splits
 
 
 def as_splits(groups: Mapping[str, np.ndarray]) -> tuple[dict[str, str], list[str]]:
-    """The groups as ranges, and the names of those that are not one; an empty group is neither."""
+    """Return the groups as ranges, and the names of those that are not one; an empty group is left out of both."""
     splits: dict[str, str] = {}
     scattered: list[str] = []
     for name, members in groups.items():
