@@ -29,7 +29,7 @@ _DARK = 60  # percent, from which the picture needs white letters
 
 
 def evaluations(study: Study) -> list[EvaluationRun]:
-    """Every pair of horizons in both regimes; where these are the same, once."""
+    """Return every pair of horizons in both regimes; where these are the same, once."""
     return list(
         dict.fromkeys(
             evaluation
@@ -42,8 +42,9 @@ def evaluations(study: Study) -> list[EvaluationRun]:
 
 
 def tables(study: Study) -> list[Table]:
-    """One for each regime, and both as a picture, as the paper has them."""
-    actions, latents = _ACTION_HORIZONS[study.scale.name], _LATENT_HORIZONS[study.scale.name]
+    """Return a table for each regime, and draw both, as the paper has them."""
+    actions = _ACTION_HORIZONS[study.scale.name]
+    latents = _LATENT_HORIZONS[study.scale.name]
     claims = (_claims_when_half_is_executed(actions, latents), _claims_when_as_much_is_executed(actions, latents))
     regimes = {
         title: [_row(study, action, latent, executed(action)) for action in actions for latent in latents]
@@ -63,7 +64,7 @@ def _evaluations(study: Study, action: int, latent: int, execute: int) -> list[E
 
 
 def _row(study: Study, action: int, latent: int, execute: int) -> Row:
-    """With all tokens."""
+    """Return the row of a pair of horizons, acting from all tokens."""
     found = read_rows(study, _evaluations(study, action, latent, execute))
     return replace(found[-1], label=_label(action, latent))
 
@@ -95,7 +96,7 @@ def _claims_when_as_much_is_executed(actions: Sequence[int], latents: Sequence[i
 
 
 def _draw(study: Study, regimes: Mapping[str, Sequence[Row]], actions: Sequence[int], latents: Sequence[int]) -> str:
-    """A square for each pair of horizons, empty where it was not run."""
+    """Draw a square for each pair of horizons, empty where it was not run, and return the note that names the file."""
     figure = new_figure(1.2 + 1.5 * len(regimes) * len(latents), 1.4 + 0.7 * len(actions))
     panels = figure.subplots(1, len(regimes), squeeze=False)[0]
     for axes, (title, rows) in zip(panels, regimes.items(), strict=True):

@@ -1,4 +1,4 @@
-"""Behind `oat reproduce`: the runs that are missing, then the tables."""
+"""Run `oat reproduce`: the runs that are missing, then the tables."""
 
 from collections.abc import Sequence
 
@@ -41,22 +41,23 @@ def reproduce(config: ReproduceConfig) -> None:
 
 def _run(study: Study, name: str, submit: Submit, jobs: int) -> None:
     experiment = load_experiment(name)
-    pace = StepBudget(study)
+    budget = StepBudget(study)
     evaluations = experiment.evaluations(study)
     if evaluations and not study.given_data:
+        # Steps are timed on the demonstrations before anything is trained.
         perform_all([study.demonstrations()], submit, jobs)
     trained = (each.method for each in evaluations if each.until != "tokenizer" or each.method.learned_tokenizer)
-    _measure_pace(pace, [method for method in dict.fromkeys(trained) if pace.lacks(method)], submit)
-    perform_all(study.runs(evaluations, pace), submit, jobs)
+    _measure(budget, [method for method in dict.fromkeys(trained) if budget.lacks(method)], submit)
+    perform_all(study.runs(evaluations, budget), submit, jobs)
     if experiment.measure is not None:
         submit(experiment.measure, study).result()
 
 
-def _measure_pace(pace: StepBudget, methods: Sequence[Method], submit: Submit) -> None:
+def _measure(budget: StepBudget, methods: Sequence[Method], submit: Submit) -> None:
     if methods:
         names = ", ".join(method.name for method in methods)
         _tell(f"timing a few training steps of {names}")
-        submit(pace.measure, methods).result()
+        submit(budget.measure, methods).result()
 
 
 def _tell(message: str) -> None:
