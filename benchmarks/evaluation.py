@@ -32,7 +32,6 @@ from rich.table import Table
 
 from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import STATE, Episodes
-from oat.data.normalize import Normalizer, action_statistics
 from oat.evaluation.protocol import find_protocol
 from oat.evaluation.records import EpisodeKey
 from oat.evaluation.rollout import Episode, Rollout
@@ -42,9 +41,8 @@ from oat.evaluation.workers.worker import Answer, Message, Reset, Segment
 from oat.policies import AutoregressivePolicy, TokenDecoding
 from oat.policies.context import describe_context
 from oat.sims.metaworld import ACTION_DIM, STATE_DIM, MetaWorldEnv
-from oat.tokenizers.tokenizer import ActionSpace
+from oat.tokenizers import OATTokenizer
 from oat.training.policies import PRESETS
-from oat.training.tokenizers import make_tokenizer
 
 CORES = 2
 HORIZON = 32
@@ -149,8 +147,9 @@ def make_policy(task: str) -> AutoregressivePolicy:
     actions = generator.uniform(-1, 1, (2000, ACTION_DIM)).astype(np.float32)
     states = generator.normal(size=(2000, STATE_DIM)).astype(np.float32)
     episodes = Episodes.from_arrays(actions, [100] * 20, [task] * 20, observations={STATE: states})
-    tokenizer = make_tokenizer("oat", ActionSpace(HORIZON, ACTION_DIM), "cpu")
-    tokenizer.normalizer = Normalizer.from_statistics(action_statistics(Windows(episodes, WindowConfig(HORIZON, 2))))
+    windows = Windows(episodes, WindowConfig(HORIZON, 2))
+    chunks = windows[np.arange(len(windows))]
+    tokenizer = OATTokenizer.fit(chunks.actions, chunks.valid_mask, preset="cpu", steps=0, progress=False)
     return AutoregressivePolicy(describe_context(episodes, (STATE,)), tokenizer, PRESETS["cpu"].model).eval()
 
 

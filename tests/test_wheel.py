@@ -1,6 +1,7 @@
 """What is published works: the wheel, installed into an empty environment beside the libraries that it needs."""
 
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import oat
 from oat.cli import VERBS
 from oat.io.extras import DISTRIBUTION
 from tests.datasets import make_episodes, write_npz
@@ -75,6 +77,8 @@ def test_its_metadata(wheel: Path) -> None:
         (path,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         metadata = HeaderParser().parsestr(archive.read(path).decode())
     assert metadata["Name"] == DISTRIBUTION
+    assert metadata["Version"] == oat.__version__
+    assert re.search(rf"^version: {re.escape(oat.__version__)}$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
     assert set(metadata.get_all("Provides-Extra", [])) == set(PROJECT["optional-dependencies"])
     required = metadata.get_all("Requires-Dist", [])
     assert any(each.startswith("robosuite==") and "libero" in each for each in required)  # the extra within the extra

@@ -93,7 +93,7 @@ def test_mistakes_have_names() -> None:
         ActionTokensOnly(vocabulary, 0, 3, EOS)
 
 
-@pytest.mark.parametrize("name", ["fitting", "processor", "vocabulary"])
+@pytest.mark.parametrize("name", ["processor", "vocabulary"])
 def test_without_transformers_it_says_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     monkeypatch.delitem(sys.modules, f"oat.huggingface.{name}", raising=False)

@@ -17,7 +17,7 @@ from oat.experiments.success import circumstances, training_steps
 from oat.io.pictures import new_figure
 from oat.tables.interval import NOT_AVAILABLE
 from oat.tables.table import Table
-from oat.tokenizers.evaluation import distortions
+from oat.tokenizers.measures import distortions
 
 NAME = "figure-coarse-to-fine"
 _TITLE = f"{NAME}: reconstructions from K tokens"

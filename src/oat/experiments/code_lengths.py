@@ -13,8 +13,8 @@ from oat.experiments.study.held_out import episode_numbers, held_out_batches, he
 from oat.experiments.study.study import Study
 from oat.policies import AutoregressivePolicy
 from oat.tables.interval import Interval
-from oat.tokenizers.evaluation import Chunks, decode_prefixes
-from oat.tokenizers.tokenizer import MaxError
+from oat.tokenizers.measures import ChunkBatch, decode_prefixes
+from oat.tokenizers.tolerance import MaxError
 from oat.training.policies import observation_of
 
 
@@ -33,7 +33,7 @@ class CodeLengths:
     @property
     def correlation(self) -> Interval:
         """Return Spearman's correlation of tokens and bits, with an interval from resampled episodes."""
-        # Chunks of one episode are alike: counted one by one, they would make the interval too narrow.
+        # ChunkBatch of one episode are alike: counted one by one, they would make the interval too narrow.
         return clustered_spearman(self.tokens.tolist(), self.bits.tolist(), self.episodes.tolist())
 
 
@@ -44,7 +44,7 @@ def measure_code_lengths(study: Study, policy: AutoregressivePolicy) -> CodeLeng
     tokenizer = policy.tokenizer
     half = tokenizer.max_tokens // 2
     batches = list(held_out_batches(study, windows))
-    parts = [Chunks(*transform_inputs(batch, tokenizer.space.transform)) for batch in batches]
+    parts = [ChunkBatch(*transform_inputs(batch, tokenizer.space.transform)) for batch in batches]
     errors: list[float] = []
     bits: list[float] = []
     for batch, chunks in zip(batches, parts, strict=True):

@@ -22,7 +22,7 @@ from oat.io.pictures import new_figure
 from oat.policies import AutoregressivePolicy
 from oat.tables.interval import Interval, percent
 from oat.tables.table import Table
-from oat.tokenizers.evaluation import Chunks
+from oat.tokenizers.measures import ChunkBatch
 
 NAME = "figure-fast-failure"
 SUBSTITUTIONS = (0, 1, 2, 4, 8)
@@ -73,7 +73,7 @@ def _sampled_table(study: Study, sampled: Sequence[SampledSequences], notes: Seq
     return Table(_SAMPLED_TITLE, columns, rows, (observed, reading, *notes))
 
 
-def _damage_table(study: Study, damages: Sequence[Damage], chunks: Chunks, notes: Sequence[str]) -> Table:
+def _damage_table(study: Study, damages: Sequence[Damage], chunks: ChunkBatch, notes: Sequence[str]) -> Table:
     joints = _joints(study)
     columns = ("method", "tokens replaced", "undecodable %", "95 %", *(f"RMSE {joint}" for joint in joints))
     rows = tuple(
@@ -97,7 +97,7 @@ def _joints(study: Study) -> tuple[str, ...]:
     return episodes.action_names or tuple(map(str, range(episodes.action_dim)))
 
 
-def _draw(study: Study, sampled: Sequence[SampledSequences], damages: Sequence[Damage], chunks: Chunks) -> str:
+def _draw(study: Study, sampled: Sequence[SampledSequences], damages: Sequence[Damage], chunks: ChunkBatch) -> str:
     """Draw failures by temperature and by substitutions, errors by joint, and one chunk as an example."""
     figure = new_figure(12, 7)
     joints = _joints(study)
@@ -146,7 +146,7 @@ def _draw_joints(axes: Any, damages: Sequence[Damage], joints: Sequence[str]) ->
     axes.legend(fontsize=8, ncols=2, loc="upper center")
 
 
-def _draw_example(panels: Sequence[Any], damages: Sequence[Damage], chunks: Chunks, joints: Sequence[str]) -> None:
+def _draw_example(panels: Sequence[Any], damages: Sequence[Damage], chunks: ChunkBatch, joints: Sequence[str]) -> None:
     """Draw the chunk with the median error after one substitution, among those that it makes undecodable."""
     damaged_once = {each.method: each for each in damages if each.substitutions == 1}
     fast = damaged_once["FAST"]

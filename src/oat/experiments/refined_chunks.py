@@ -17,7 +17,7 @@ from oat.experiments.study.study import Study
 from oat.sims import find_simulator
 from oat.sims.rendering import graphics_library
 from oat.tokenizers import ActionTokenizer
-from oat.tokenizers.evaluation import Chunks, decode_prefixes, model_errors
+from oat.tokenizers.measures import ChunkBatch, decode_prefixes, model_errors
 
 DEMONSTRATED = 0
 """Stands in place of a number of tokens for the demonstrated actions."""
@@ -50,7 +50,7 @@ def refine_chunk(tokenizer: ActionTokenizer, episodes: Episodes, number: int) ->
     window = WindowConfig(tokenizer.action_horizon, 1, () if key is None else (key,))
     windows = Windows(episodes.select([number]), window)
     start = _most_motion(episodes.observation(STATE)[episodes.frames(number)], tokenizer.action_horizon)
-    chunk = Chunks(*transform_inputs(windows[np.array([start])], tokenizer.space.transform))
+    chunk = ChunkBatch(*transform_inputs(windows[np.array([start])], tokenizer.space.transform))
     decoded = decode_prefixes(tokenizer, chunk.encode(tokenizer), chunk)
     errors = model_errors(tokenizer, decoded, chunk)[0].tolist()
     num_valid = int(chunk.valid.sum())
@@ -71,7 +71,7 @@ def execute_chunks(
 ) -> tuple[list[RefinedChunk], list[str]]:
     """Execute every chunk where the simulator can be brought back to its demonstration, and say where it could not.
 
-    Chunks of the `filmed` episodes are pictured, where the machine can render.
+    ChunkBatch of the `filmed` episodes are pictured, where the machine can render.
     """
     simulator = find_simulator(study.sim)
     if simulator.demonstrator != "scripted" or simulator.hand_position is None:
