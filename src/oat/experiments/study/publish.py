@@ -7,11 +7,18 @@ from pathlib import Path
 from oat.evaluation.records import COMPRESSED_RECORDS_FILE, RECORDS_FILE
 from oat.experiments.latency_records import TIMINGS_FILE
 from oat.experiments.real import TRIALS_FOLDER
-from oat.experiments.study.budget import PACE_FILE
+from oat.experiments.study.budget import STEP_SECONDS_FILE
 from oat.experiments.study.runs import DONE_FOLDER, marker
 from oat.io.atomic import staged_file
 
-_COPIED = (f"{DONE_FOLDER}/*.json", PACE_FILE, TIMINGS_FILE, "tables/*", "figures/*", f"{TRIALS_FOLDER}/*.jsonl")
+_COPIED = (
+    f"{DONE_FOLDER}/*.json",
+    STEP_SECONDS_FILE,
+    TIMINGS_FILE,
+    "tables/*",
+    "figures/*",
+    f"{TRIALS_FOLDER}/*.jsonl",
+)
 
 
 def publish(study: Path, target: Path) -> None:
