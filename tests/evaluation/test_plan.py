@@ -175,7 +175,7 @@ def test_a_policy_for_another_robot_is_refused(tmp_path: Path) -> None:
     arms = save_policy(tmp_path / "arms", action_dim=7)
     with pytest.raises(InvalidOption, match="7-D actions, metaworld takes 4-D"):
         plan(arms)
-    with pytest.raises(InvalidOption, match="trained on fly, swim, which are no tasks of metaworld"):
+    with pytest.raises(InvalidOption, match="trained on fly, swim, which are not tasks of metaworld"):
         plan(save_policy(tmp_path / "bird", tasks=("fly", "swim")))
     forgetful = save_policy(tmp_path / "forgetful", obs_horizon=1)
     with pytest.raises(InvalidOption, match="sees 1 frames, the protocol gives 2"):

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from oat.cli import main
 from oat.experiments import coarse_to_fine
-from oat.experiments.config import ExperimentName, ReproduceConfig
+from oat.experiments.catalogue import EXPERIMENTS, CatalogueEntry
+from oat.experiments.config import ReproduceConfig
 from oat.experiments.reproduce import reproduce
 from oat.experiments.study.methods import OAT
 from oat.experiments.study.scales import SCALES
@@ -14,7 +16,7 @@ from oat.tables.files import load_tables
 from oat.tables.table import Table
 from tests.report.example_results import write_demonstrations
 
-FIGURES: tuple[ExperimentName, ...] = (
+FIGURES: tuple[str, ...] = (
     "table-latency",
     "figure-teaser",
     "figure-coarse-to-fine",
@@ -23,7 +25,7 @@ FIGURES: tuple[ExperimentName, ...] = (
 )
 
 
-def draw(out: Path, name: ExperimentName, only_tables: bool = False) -> list[Table]:
+def draw(out: Path, name: str, only_tables: bool = False) -> list[Table]:
     """What the command makes, read back; its picture is there, too."""
     reproduce(ReproduceConfig((name,), scale="smoke", out=out, jobs=2, only_tables=only_tables))
     folder = out / "smoke" / "metaworld"
@@ -114,7 +116,41 @@ def test_published_without_models_the_tables_stand(smoke_study: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_what_was_not_run_is_said(name: ExperimentName, tmp_path: Path) -> None:
+def test_what_was_not_run_is_said(name: str, tmp_path: Path) -> None:
     reproduce(ReproduceConfig((name,), scale="smoke", out=tmp_path, only_tables=True))
     for table in load_tables(tmp_path / "smoke" / "metaworld" / "tables" / f"{name}.json"):
         assert any(note.startswith(("not run: ", "not measured")) for note in table.notes)
+
+
+TOY_FIGURE = """
+from oat.experiments.pictures import save_study_figure
+from oat.io.pictures import new_figure
+from oat.tables.table import Table
+
+
+def evaluations(study):
+    return []
+
+
+def tables(study):
+    figure = new_figure(2, 2)
+    figure.subplots().plot([1, 2])
+    return [Table("toy", ("sim",), ((study.sim,),), (save_study_figure(study, "figure-toy", figure),))]
+"""
+
+
+def test_a_new_figure_is_a_file_and_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "toy_figure.py").write_text(TOY_FIGURE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(EXPERIMENTS, "figure-toy", CatalogueEntry("a toy", "toy_figure"))
+    main(["reproduce", "figure-toy", "--scale", "smoke", "--out", str(tmp_path), "--only-tables"])
+    folder = tmp_path / "smoke" / "metaworld"
+    (table,) = load_tables(folder / "tables/figure-toy.json")
+    assert table.rows == (("metaworld",),)
+    assert (folder / "figures/figure-toy.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_unknown_experiment_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["reproduce", "figure-teasers", "--out", str(tmp_path)])
+    assert "Did you mean 'figure-teaser'" in capsys.readouterr().err

@@ -11,7 +11,8 @@ import pytest
 from oat.cli import main
 from oat.errors import InvalidOption
 from oat.experiments.catalogue import EXPERIMENTS
-from oat.experiments.config import ExperimentName, ReproduceConfig
+from oat.experiments.config import ReproduceConfig
+from oat.experiments.experiment import load_experiment
 from oat.experiments.reproduce import reproduce
 from oat.experiments.study.budget import StepBudget
 from oat.experiments.study.methods import BIN, DP, FAST, FULL_REGISTERS, OAT, QUEST, UNORDERED, Method, with_levels
@@ -24,7 +25,7 @@ from oat.tables.files import load_tables
 from oat.tables.latex import to_latex
 from oat.tables.markdown import to_markdown
 
-SUCCESS_TABLES: tuple[ExperimentName, ...] = ("table-sim", "table-ordering", "table-horizons", "table-codebook")
+SUCCESS_TABLES: tuple[str, ...] = ("table-sim", "table-ordering", "table-horizons", "table-codebook")
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +34,7 @@ def narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", SUCCESS_TABLES)
-def test_a_table_runs(name: ExperimentName, smoke_study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_runs(name: str, smoke_study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["reproduce", name, "--scale", "smoke", "--out", str(smoke_study), "--jobs", "2"])
     folder = smoke_study / "smoke" / "metaworld"
     tables = load_tables(folder / "tables" / f"{name}.json")
@@ -145,12 +146,12 @@ def test_seeds() -> None:
 
 
 @pytest.mark.parametrize("name", ["table-ordering", "table-horizons", "table-codebook"])
-def test_seeds_of_ablations(name: ExperimentName) -> None:
+def test_seeds_of_ablations(name: str) -> None:
     """One on a processor, as many as asked for, five as in the paper."""
 
     def seeds(study: Study) -> set[int]:
         return {
-            each.seed for each in EXPERIMENTS[name].evaluations(study) if each.method not in (OAT, QUEST, UNORDERED)
+            each.seed for each in load_experiment(name).evaluations(study) if each.method not in (OAT, QUEST, UNORDERED)
         }
 
     study = Study(SCALES["cpu"], "metaworld", Path("R"))
@@ -168,7 +169,9 @@ def test_the_papers_scale_is_the_papers() -> None:
 
 
 def test_every_experiment_explains_itself() -> None:
-    assert all(experiment.about for experiment in EXPERIMENTS.values())
+    for name, entry in EXPERIMENTS.items():
+        assert entry.about
+        assert load_experiment(name).evaluations is not None
 
 
 def test_workers_use_one_thread(tmp_path: Path) -> None:

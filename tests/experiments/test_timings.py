@@ -11,20 +11,12 @@ from oat.data.chunks import WindowConfig, Windows
 from oat.evaluation.claims import decide_rising
 from oat.experiments import timings
 from oat.experiments.latency import median_interval, tables
+from oat.experiments.latency_records import TIMINGS_FILE, LatencyRecord, ShapeTimings, Timing, read_timings
 from oat.experiments.paper import numbers as paper
 from oat.experiments.study.methods import FAST
 from oat.experiments.study.scales import SCALES
 from oat.experiments.study.study import Study
-from oat.experiments.timings import (
-    TIMINGS_FILE,
-    Shape,
-    Timing,
-    Timings,
-    measure,
-    read_timings,
-    smooth_episodes,
-    untrained,
-)
+from oat.experiments.timings import measure, smooth_episodes, untrained
 
 SIMS = ("metaworld", "robomimic")
 
@@ -71,7 +63,7 @@ def test_what_costs_as_much_is_near_in_every_turn(factor: float, outcome: str, t
     ours = quest * np.random.default_rng(1).uniform(factor - 0.03, factor + 0.03, 50)
     rows = {label: Timing(8, tuple(ours.tolist()), ()) for label in paper.LATENCY["metaworld"]}
     rows["QueST"] = Timing(8, tuple(quest.tolist()), ())
-    kept = Timings("paper", {"metaworld": Shape("made up", "abc", "x86_64", "2", rows)})
+    kept = LatencyRecord("paper", {"metaworld": ShapeTimings("made up", "abc", "x86_64", "2", rows)})
     study = Study(SCALES["cpu"], "metaworld", tmp_path)
     (tmp_path / TIMINGS_FILE).write_text(json.dumps(asdict(kept)))
     (table,) = tables(study)
@@ -108,4 +100,4 @@ def test_a_file_that_says_once_what_was_timed_with_is_read(tmp_path: Path) -> No
     kept = read_timings(Study(SCALES["cpu"], "metaworld", tmp_path))
     assert kept is not None
     timing = {"DP": Timing(None, (1.0,), ())}
-    assert kept.shapes == {sim: Shape(sim, "abc", "x86_64", "2.9", timing) for sim in SIMS}
+    assert kept.shapes == {sim: ShapeTimings(sim, "abc", "x86_64", "2.9", timing) for sim in SIMS}

@@ -12,7 +12,7 @@ import pytest
 from oat.cli import main
 from oat.data.episodes import STATE
 from oat.errors import InvalidOption
-from oat.experiments.catalogue import EXPERIMENTS
+from oat.experiments.experiment import load_experiment
 from oat.experiments.paper.trials import PUBLISHED_TRIALS
 from oat.experiments.study.budget import StepBudget
 from oat.experiments.study.scales import SCALES
@@ -30,7 +30,7 @@ from oat.sims.metaworld import MetaWorld
 from oat.tables.files import load_tables
 from tests.evaluation.untrained import save_policy
 
-TABLE_REAL = EXPERIMENTS["table-real"]
+TABLE_REAL = load_experiment("table-real")
 
 
 MAX_STEPS = 150

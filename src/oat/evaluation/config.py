@@ -1,4 +1,4 @@
-"""What to evaluate; importing it costs nothing, so that the command line can show its help at once."""
+"""Configure what to evaluate; importing this is cheap, so that the command line can show its help at once."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from oat.sims.config import SimulatorName
 
 @dataclass(frozen=True)
 class EvalConfig:
-    """A policy, a simulator, and how many episodes."""
+    """Choose a policy, a simulator, and how many episodes to run."""
 
     policy: tyro.conf.Positional[Path]
     """The policy's checkpoint or run."""

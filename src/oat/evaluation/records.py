@@ -21,7 +21,7 @@ _NAMES_ON_DISK = {"demonstrator": "data_source"}  # published records keep the k
 
 @dataclass(frozen=True)
 class EpisodeKey:
-    """What makes an episode the one it is: two records with equal keys are the same episode."""
+    """Identify an episode: two records with equal keys are of the same one."""
 
     protocol: str
     method: str
@@ -38,7 +38,7 @@ class EpisodeKey:
 
     @property
     def file_name(self) -> str:
-        """For files that belong to the episode: readable, and the hash makes it unique."""
+        """Return a name for files that belong to the episode: readable, and unique by its hash."""
         shown = f"{self.task}-{self.method}-{self.decoding}-{self.condition}-{self.repeat}"
         digest = hashlib.sha256(json.dumps(astuple(self)).encode()).hexdigest()[:12]
         return re.sub(r"[^\w=.-]+", "_", shown, flags=re.ASCII)[:120] + "-" + digest
@@ -46,7 +46,7 @@ class EpisodeKey:
 
 @dataclass(frozen=True)
 class EpisodeRecord:
-    """One episode."""
+    """Hold what happened in one episode."""
 
     key: EpisodeKey
     success: bool
@@ -75,7 +75,7 @@ class EpisodeRecord:
 
 
 class RecordLog:
-    """A file of records; what was written before counts, a line that a kill cut short does not."""
+    """Append records to a file; what was written before counts, a line that a kill cut short does not."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -91,11 +91,12 @@ class RecordLog:
         self.finished.add(record.key)
 
     def close(self) -> None:
+        """Close the file."""
         self._lines.close()
 
 
 def read_records(path: Path) -> list[EpisodeRecord]:
-    """The records of a file, gzipped if its name says so; only its last line may be unfinished."""
+    """Return the records of a file, gzipped if its name says so; only its last line may be unfinished."""
     if not path.exists():
         raise InvalidOption(f"{path} does not exist; `oat eval` writes records")
     try:
@@ -105,7 +106,7 @@ def read_records(path: Path) -> list[EpisodeRecord]:
 
 
 def _scan(path: Path) -> tuple[list[EpisodeRecord], int]:
-    """The records, and the bytes that they take; no episode may be there twice."""
+    """Return the records, and the bytes that they take; no episode may be there twice."""
     records, size = read_json_lines(path, _from_json, "a record of an episode")
     lines: dict[EpisodeKey, int] = {}
     for number, record in enumerate(records, start=1):

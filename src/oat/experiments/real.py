@@ -1,7 +1,7 @@
-"""The real-robot table (Table V): rehearsed with a simulated robot where there is time for it, else the way to do it.
+"""table-real: trials of a robot (Table V), rehearsed with a simulated one; at the paper's scale, how to make them.
 
-Every policy is served over a socket and drives the robot through the client, in the order of a blind schedule: all that
-`oat trials` does with a real one. Only the robot and its judge are simulated, and the table says so.
+Every policy is served over a socket and drives the robot through the client, in a blind random order: all that
+`oat trials` does with a real robot. Only the robot and its judge are simulated, and the table says so.
 """
 
 from dataclasses import replace
@@ -25,11 +25,12 @@ from oat.tables.table import Table
 TRIALS_FOLDER = "trials"
 
 _TASKS = 2  # as in the paper
-_AT_ONCE = Driving(fps=10_000, ahead=0, blend=0, max_age=600, seconds=3600)  # simulated time ends a trial
+# A simulated robot need not wait for its own clock: its steps, and not seconds, end a trial.
+_AT_ONCE = Driving(fps=10_000, ahead=0, blend=0, max_age=600, seconds=3600)
 
 
 def evaluations(study: Study) -> list[EvaluationRun]:
-    """The policies that act; at the paper's scale none, because there they need demonstrations of the robot's own."""
+    """Return the policies that act; at the paper's scale none, because those need the robot's own demonstrations."""
     if study.scale.name == "paper":
         return []
     if len(load_simulator(study.sim).tasks) < _TASKS:
@@ -38,12 +39,13 @@ def evaluations(study: Study) -> list[EvaluationRun]:
 
 
 def measure(study: Study) -> None:
-    """Make the trials that are missing."""
+    """Make the trials that are missing, each of them with the simulated robot."""
     if study.scale.name != "paper":
         make_trials(_rehearsal(study))
 
 
 def tables(study: Study) -> list[Table]:
+    """Return the table of the trials that were made, or at the paper's scale the way to make them."""
     if study.scale.name == "paper":
         return [_instructions(study)]
     path = _log_file(study)
@@ -60,7 +62,7 @@ def _methods(study: Study) -> tuple[Method, ...]:
 
 
 def _rows(study: Study) -> list[tuple[str, Method, int | None]]:
-    """By label the methods, and the numbers of tokens that they act from."""
+    """Return for each row of the table its label, its method, and the number of tokens that it acts from."""
     return [
         (method.label(tokens), method, tokens) for method in _methods(study) for tokens in method.prefixes or (None,)
     ]
@@ -74,7 +76,7 @@ def _rehearsal(study: Study) -> TrialsConfig:
     return TrialsConfig(
         log=_log_file(study),
         methods=tuple(
-            _given(label, str(study.folder / method.run("policies", 0)), tokens)
+            _method_argument(label, str(study.folder / method.run("policies", 0)), tokens)
             for label, method, tokens in _rows(study)
         ),
         tasks=study.tasks[:_TASKS],
@@ -85,18 +87,19 @@ def _rehearsal(study: Study) -> TrialsConfig:
     )
 
 
-def _given(label: str, policy: str, tokens: int | None) -> str:
-    """A method as `oat trials` takes it."""
-    return f"{label}={policy}" + f",num_tokens={tokens}" * (tokens is not None)
+def _method_argument(label: str, policy: str, tokens: int | None) -> str:
+    """Return a method as `oat trials` takes it on its command line."""
+    return f"{label}={policy}" if tokens is None else f"{label}={policy},num_tokens={tokens}"
 
 
 def _instructions(study: Study) -> Table:
-    """What the paper found, and the command that repeats it; every policy has a server of its own."""
+    """Return a table of what the paper found, with the command that repeats it."""
     rows = _rows(study)
+    # Every policy needs a server of its own, because a server has loaded one policy.
     servers = {method: f"ws://127.0.0.1:{8000 + place}" for place, method in enumerate(_methods(study))}
     config = TrialsConfig(
         log=Path("trials.jsonl"),
-        methods=tuple(_given(label, servers[method], tokens) for label, method, tokens in rows),
+        methods=tuple(_method_argument(label, servers[method], tokens) for label, method, tokens in rows),
         tasks=tuple(paper.REAL),
         trials=paper.REAL_TRIALS,
         robot="my_robot:connect",

@@ -1,11 +1,11 @@
-"""Behind `oat reproduce`: the runs that are missing, then the tables."""
+"""Run `oat reproduce`: the runs that are missing, then the tables."""
 
 from collections.abc import Sequence
 
 from rich.console import Console
 
-from oat.experiments.catalogue import EXPERIMENTS
-from oat.experiments.config import ExperimentName, ReproduceConfig
+from oat.experiments.config import ReproduceConfig
+from oat.experiments.experiment import load_experiment
 from oat.experiments.study.budget import StepBudget
 from oat.experiments.study.methods import Method
 from oat.experiments.study.publish import publish
@@ -31,7 +31,7 @@ def reproduce(config: ReproduceConfig) -> None:
             for name in config.names:
                 _run(study, name, submit, config.jobs)
     for name in config.names:
-        tables = EXPERIMENTS[name].tables(study)
+        tables = load_experiment(name).tables(study)
         write_tables(folder / "tables" / name, tables)
         for table in tables:
             Console().print(to_terminal(table))
@@ -39,23 +39,25 @@ def reproduce(config: ReproduceConfig) -> None:
         publish(folder, config.publish / config.scale / config.sim)
 
 
-def _run(study: Study, name: ExperimentName, submit: Submit, jobs: int) -> None:
-    experiment, pace = EXPERIMENTS[name], StepBudget(study)
+def _run(study: Study, name: str, submit: Submit, jobs: int) -> None:
+    experiment = load_experiment(name)
+    budget = StepBudget(study)
     evaluations = experiment.evaluations(study)
     if evaluations and not study.given_data:
+        # Steps are timed on the demonstrations before anything is trained.
         perform_all([study.demonstrations()], submit, jobs)
     trained = (each.method for each in evaluations if each.until != "tokenizer" or each.method.learned_tokenizer)
-    _measure_pace(pace, [method for method in dict.fromkeys(trained) if pace.lacks(method)], submit)
-    perform_all(study.runs(evaluations, pace), submit, jobs)
+    _measure(budget, [method for method in dict.fromkeys(trained) if budget.lacks(method)], submit)
+    perform_all(study.runs(evaluations, budget), submit, jobs)
     if experiment.measure is not None:
         submit(experiment.measure, study).result()
 
 
-def _measure_pace(pace: StepBudget, methods: Sequence[Method], submit: Submit) -> None:
+def _measure(budget: StepBudget, methods: Sequence[Method], submit: Submit) -> None:
     if methods:
         names = ", ".join(method.name for method in methods)
         _tell(f"timing a few training steps of {names}")
-        submit(pace.measure, methods).result()
+        submit(budget.measure, methods).result()
 
 
 def _tell(message: str) -> None:

@@ -40,4 +40,5 @@ def _read_checkpoint(path: Path, name: str) -> Checkpoint:
 
 
 def _text(value: int | str | None) -> str:
+    """Return a value of the record as a cell of the table, with a dash where nobody noted it."""
     return NOT_AVAILABLE if value is None else str(value)

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from oat.data.episodes import open_dataset
 from oat.errors import InvalidOption
-from oat.io.atomic import staged_file
-from oat.io.extras import import_extra
+from oat.io.pictures import new_figure, save_figure
 from oat.tokenizers.base import ActionTokenizer
 from oat.tokenizers.loading import load_tokenizer
 from oat.tokenizers.measures import ChunkBatch, decode_prefixes, draw_chunks, model_errors, typical_chunks
@@ -54,10 +53,7 @@ def draw_refinement(tokenizer: ActionTokenizer, chunks: ChunkBatch, picture: Pat
     decoded = decode_prefixes(tokenizer, tokens, shown)
     errors = model_errors(tokenizer, decoded, shown)
 
-    import_extra("matplotlib", "report").use("Agg")
-    figure = import_extra("matplotlib.figure", "report").Figure(
-        figsize=(2.2 * len(prefixes), 2.4 * _ROWS + 0.3), layout="constrained"
-    )
+    figure = new_figure(2.2 * len(prefixes), 2.4 * _ROWS + 0.3)
     grid = figure.subplots(_ROWS, len(prefixes), squeeze=False)
     for row in range(_ROWS):
         steps = int(shown.valid[row].sum())
@@ -69,8 +65,7 @@ def draw_refinement(tokenizer: ActionTokenizer, chunks: ChunkBatch, picture: Pat
             axes.set_xlabel(f"{ids}\nerror {float(errors[row, k - 1]):.4f}", fontsize=8, color=_SOFT, linespacing=1.4)
     for axes, k in zip(grid[0], prefixes, strict=True):
         axes.set_title(f"{k} token" if k == 1 else f"{k} tokens", fontsize=13, color=_INK, fontweight="bold", pad=8)
-    with staged_file(picture) as staging:
-        figure.savefig(staging, dpi=_DOTS_PER_INCH, facecolor="white")
+    save_figure(figure, picture, dpi=_DOTS_PER_INCH)
 
 
 def _limits(

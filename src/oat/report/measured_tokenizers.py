@@ -91,8 +91,7 @@ def measure_tokenizer(name: str, path: Path, candidates: Sequence[NamedDataset])
     """Measure the tokenizer at a path on the data set that it was fitted to, or on the one that comes closest."""
     tokenizer = load_tokenizer(path)
     dataset = _choose_dataset(name, tokenizer, candidates)
-    record = tokenizer.training_record
-    _, held_out = split_windows(dataset.episodes, tokenizer.space, *record.split())
+    _, held_out = split_windows(dataset.episodes, tokenizer.space, *tokenizer.training_record.split())
     numbers = draw_windows(held_out, _CHUNKS)
     chunks = chunks_at(held_out, numbers, tokenizer)
     shown = list(dict.fromkeys(typical_chunks(chunks, _EXAMPLES)))
@@ -107,7 +106,7 @@ def measure_tokenizer(name: str, path: Path, candidates: Sequence[NamedDataset])
         vocab_size=tokenizer.vocab_size,
         evaluation=evaluate(tokenizer, chunks, everything=draw_chunks(held_out, tokenizer), name=name),
         examples=_decode_examples(tokenizer, held_out, numbers[shown]),
-        remark=_remark(name, record, dataset),
+        remark=_remark(name, tokenizer.training_record, dataset),
     )
 
 

@@ -24,13 +24,13 @@ _BLOCK = 64  # windows that a policy sees at a time
 
 
 def find_tokenizer(study: Study, method: Method, seed: int = 0) -> ActionTokenizer | None:
-    """The method's tokenizer, where it has been fitted."""
+    """Return the method's tokenizer, where it has been fitted."""
     name = method.run("tokenizers", seed)
     return load_tokenizer(study.folder / name) if study.finished(name) else None
 
 
 def find_policy(study: Study, method: Method, seed: int = 0) -> Policy | None:
-    """The method's policy, where it has been trained."""
+    """Return the method's policy, where it has been trained."""
     name = method.run("policies", seed)
     return load_policy(study.folder / name) if study.finished(name) else None
 
@@ -51,31 +51,32 @@ def held_out_episodes(study: Study, record: TrainingRecord) -> Episodes:
 
 
 def held_out_chunks(study: Study, tokenizer: ActionTokenizer) -> ChunkBatch:
-    """As many as the scale looks at."""
+    """Return as many held-out chunks as the scale looks at."""
     _, held_out = split_windows(open_dataset(study.data), tokenizer.space, *tokenizer.training_record.split())
     return draw_chunks(held_out, tokenizer, study.scale.chunks)
 
 
 def held_out_windows(study: Study, policy: Policy) -> Windows:
-    """Of the episodes that a policy was not trained on, as it sees them."""
-    seen, key = policy.observed, policy.space.transform.state_key
+    """Return the windows of the episodes that a policy was not trained on, as it sees them."""
+    seen = policy.observed
+    key = policy.space.transform.state_key
     observed = (*seen.keys, *(() if key in (None, *seen.keys) else (str(key),)))
     window = WindowConfig(policy.space.action_horizon, seen.obs_horizon, observed)
     return Windows(held_out_episodes(study, policy.training_record), window)
 
 
 def held_out_batches(study: Study, windows: Windows) -> Iterator[Batch]:
-    """As many as the scale looks at, in a fixed random order, a few at a time."""
+    """Yield as many windows as the scale looks at, in a fixed random order, a few at a time."""
     count = min(study.scale.chunks, len(windows))
     chosen = Permutation(len(windows), derive_key(0))(np.arange(count))
     return (windows[chosen[first : first + _BLOCK]] for first in range(0, count, _BLOCK))
 
 
 def episode_numbers(windows: Windows, batch: Batch) -> list[int]:
-    """The episode of each example: those of one episode are alike."""
+    """Return the episode of each example: those of one episode are alike, and so are not independent."""
     return np.searchsorted(np.cumsum(windows.episodes.lengths), batch.windows, side="right").tolist()
 
 
 def generator() -> torch.Generator:
-    """The random numbers of a figure: the same whenever it is drawn."""
+    """Return the random numbers of a figure: the same whenever it is drawn."""
     return torch.Generator().manual_seed(0)

@@ -23,7 +23,7 @@ DEMONSTRATIONS = "demos"
 
 @dataclass(frozen=True)
 class EvaluationRun:
-    """A method trained with one seed, acting in the benchmark."""
+    """Describe a method that is trained with one seed and then acts in the benchmark."""
 
     method: Method
     seed: int = 0
@@ -34,12 +34,14 @@ class EvaluationRun:
 
     @property
     def name(self) -> str:
-        return self.method.run("records", self.seed) + f"-execute{self.execute}" * (self.execute is not None)
+        """Return the name of its run, which is the directory of its records."""
+        name = self.method.run("records", self.seed)
+        return name if self.execute is None else f"{name}-execute{self.execute}"
 
 
 @dataclass(frozen=True)
 class Study:
-    """Runs and tables live together in its folder."""
+    """Describe the runs of one scale on one benchmark, which live with their tables in one folder."""
 
     scale: Scale
     sim: SimulatorName
@@ -52,15 +54,17 @@ class Study:
 
     @property
     def tasks(self) -> tuple[str, ...]:
+        """Return the paper's tasks of the benchmark, or all of them, as many as the scale has."""
         tasks = find_simulator(self.sim).paper_tasks or load_simulator(self.sim).tasks
         return tasks[: self.scale.tasks]
 
     @property
     def data(self) -> Path:
+        """Return where the demonstrations are, or will be."""
         return self.given_data or self.folder / DEMONSTRATIONS
 
     def evaluations(self, methods: Iterable[Method]) -> list[EvaluationRun]:
-        """Every method with all its training seeds."""
+        """Return every method with all its training seeds."""
         return [
             EvaluationRun(method, seed)
             for method in methods
@@ -68,26 +72,29 @@ class Study:
         ]
 
     def ablations(self, methods: Iterable[Method], execute: int | None = None) -> list[EvaluationRun]:
-        """Every variant with as many training seeds as such are given."""
+        """Return every variant with as many training seeds as ablations are given."""
         seeds = range(self.seeds or self.scale.seeds_of_ablations)
         return [EvaluationRun(method, seed, execute) for method in methods for seed in seeds]
 
-    def runs(self, evaluations: Sequence[EvaluationRun], pace: StepBudget) -> list[Run]:
-        """All that must be done for these, each once, and after what it needs."""
+    def runs(self, evaluations: Sequence[EvaluationRun], budget: StepBudget) -> list[Run]:
+        """Return all that must be done for these, each run once, and after what it needs."""
         runs: dict[str, Run] = {}
         for evaluation in evaluations:
-            for run in self._runs(evaluation, pace):
+            for run in self._runs(evaluation, budget):
                 runs.setdefault(run.name, run)
         return list(runs.values())
 
     def demonstrations(self) -> Run:
-        """Let a scripted expert demonstrate."""
+        """Return the run in which a scripted expert demonstrates the tasks."""
         if find_simulator(self.sim).demonstrator != "scripted":
             raise InvalidOption(f"{self.sim} has no scripted expert: name demonstrations with --data")
-        out, episodes = self.folder / DEMONSTRATIONS, self.scale.demonstrations_for(self.sim)
+        out = self.folder / DEMONSTRATIONS
+        episodes = self.scale.demonstrations_for(self.sim)
+        # One worker, because several runs go at a time; the demonstrations are the same with any number.
         return Run(self.folder, DEMONSTRATIONS, CollectConfig(self.sim, self.tasks, out, episodes=episodes, workers=1))
 
     def tokenizer(self, method: Method, seed: int, steps: int | None) -> Run:
+        """Return the run that fits a method's tokenizer."""
         assert method.tokenizer is not None
         name = method.run("tokenizers", seed)
         config = FitConfig.of(
@@ -104,13 +111,16 @@ class Study:
         return Run(self.folder, name, config, self._demonstrated())
 
     def policy(self, method: Method, seed: int, steps: int | None) -> Run:
-        name, tokenizer = method.run("policies", seed), method.run("tokenizers", seed)
+        """Return the run that trains a method's policy."""
+        name = method.run("policies", seed)
+        tokenizer = method.run("tokenizers", seed)
         config = TrainPolicyConfig.of(
             self.data,
             self.folder / name,
             self.scale.preset,
-            policy="diffusion" if method.tokenizer is None else "autoregressive",
+            policy=method.policy,
             tokenizer=None if method.tokenizer is None else self.folder / tokenizer,
+            # A policy that learns tokens has its tokenizer's horizon, whatever is given here.
             action_horizon=method.action_horizon if method.tokenizer is None else 32,
             seed=seed,
             resume=True,
@@ -119,17 +129,17 @@ class Study:
         return Run(self.folder, name, config, self._demonstrated() if method.tokenizer is None else (tokenizer,))
 
     def finished(self, name: str) -> bool:
-        """Whether the run by that name is done, and its result is here."""
+        """Return whether the run by that name is done, and its result is here."""
         return marker(self.folder, name).exists() and (self.folder / name).exists()
 
     @property
     def published(self) -> bool:
-        """Whether only what is worth committing is here, without models."""
+        """Return whether only what is worth committing is here, without models."""
         models = (self.folder / "tokenizers", self.folder / "policies")
         return (self.folder / DONE_FOLDER).exists() and not any(folder.exists() for folder in models)
 
     def records(self, evaluation: EvaluationRun) -> dict[int | None, list[EpisodeRecord]]:
-        """Episodes by the number of tokens acted from; nothing where it has not been run."""
+        """Return episodes by the number of tokens acted from; nothing where it has not been run."""
         files = [self.folder / evaluation.name / name for name in (RECORDS_FILE, COMPRESSED_RECORDS_FILE)]
         found = [file for file in files if file.exists()]
         if not found:
@@ -141,22 +151,24 @@ class Study:
         return {tokens: [each for each in records if each.key.decoding == name] for tokens, name in names.items()}
 
     def commit(self, evaluation: EvaluationRun) -> str | None:
-        """Of the code that ran it, if that was noted."""
+        """Return the commit of the code that ran an evaluation, if that was noted."""
         noted: str | None = read_result(self.folder, evaluation.name).get("commit")
         return noted
 
     def _demonstrated(self) -> tuple[str, ...]:
+        """Return the run that what is fitted to demonstrations needs."""
         return () if self.given_data else (DEMONSTRATIONS,)
 
-    def _runs(self, evaluation: EvaluationRun, pace: StepBudget) -> Iterable[Run]:
-        method, seed = evaluation.method, evaluation.seed
+    def _runs(self, evaluation: EvaluationRun, budget: StepBudget) -> Iterable[Run]:
+        method = evaluation.method
+        seed = evaluation.seed
         if not self.given_data:
             yield self.demonstrations()
         if method.tokenizer is not None:
-            yield self.tokenizer(method, seed, pace.tokenizer_steps(method))
+            yield self.tokenizer(method, seed, budget.tokenizer_steps(method))
         if evaluation.until == "tokenizer":
             return
-        policy = self.policy(method, seed, pace.policy_steps(method))
+        policy = self.policy(method, seed, budget.policy_steps(method))
         yield policy
         if evaluation.until == "policy":
             return
@@ -166,7 +178,7 @@ class Study:
             out=self.folder / evaluation.name,
             tasks=self.tasks,
             episodes=self.scale.episodes,
-            first_seed=seed,
+            first_seed=seed,  # policies from other training seeds meet conditions of their own
             num_tokens=method.prefixes,
             execute=evaluation.execute,
             videos=self.scale.videos if self.films and seed == 0 else 0,
