@@ -42,9 +42,10 @@ from oat.evaluation.workers.worker import Answer, Message, Reset, Segment
 from oat.policies import AutoregressivePolicy, TokenDecoding
 from oat.policies.context import describe_context
 from oat.sims.metaworld import ACTION_DIM, STATE_DIM, MetaWorldEnv
-from oat.tokenizers.tokenizer import ActionSpace
+from oat.tokenizers import OATTokenizer
+from oat.tokenizers.config import OAT_PRESETS, OATConfig
+from oat.tokenizers.space import ActionSpace
 from oat.training.policies import PRESETS
-from oat.training.tokenizers import make_tokenizer
 
 CORES, HORIZON = 2, 32
 Played = tuple[int, np.ndarray]
@@ -139,7 +140,9 @@ def make_policy(task: str) -> AutoregressivePolicy:
     actions = generator.uniform(-1, 1, (2000, ACTION_DIM)).astype(np.float32)
     states = generator.normal(size=(2000, STATE_DIM)).astype(np.float32)
     episodes = Episodes.from_arrays(actions, [100] * 20, [task] * 20, observations={STATE: states})
-    tokenizer = make_tokenizer("oat", ActionSpace(HORIZON, ACTION_DIM), "cpu")
+    model = OAT_PRESETS["cpu"].model
+    assert isinstance(model, OATConfig)
+    tokenizer = OATTokenizer(ActionSpace(HORIZON, ACTION_DIM), model)
     tokenizer.normalizer = Normalizer.from_statistics(action_statistics(Windows(episodes, WindowConfig(HORIZON, 2))))
     return AutoregressivePolicy(describe_context(episodes, (STATE,)), tokenizer, PRESETS["cpu"].model).eval()
 

@@ -85,7 +85,8 @@ def _tables_page() -> str:
         "What `oat reproduce … --scale cpu --sim metaworld --publish results` wrote, unedited. "
         "[Measured results](index.md) says what follows from it.",
     ]
-    for path in sorted((ROOT / METAWORLD / "tables").glob("*.md")):
+    names = sorted((ROOT / METAWORLD / "tables").glob("*.md"), key=lambda path: (path.stem != "table-sim", path.stem))
+    for path in sorted(names, key=lambda path: path.stem.startswith("figure")):
         parts.append(f"## {path.stem}")
         if (ROOT / METAWORLD / f"figures/{path.stem}.png").exists():
             parts.append(f"![{path.stem}](figures/{path.stem}.png)")
@@ -110,6 +111,8 @@ def notebook_page(path: Path) -> tuple[str, dict[str, bytes]]:
                 parts.append(f"![What this cell drew]({name})")
             else:
                 text = output.get("text") or data.get("text/plain", "")
+                if not text.strip():
+                    continue
                 parts.append(f'```text title="prints"\n{text.rstrip()}\n```')
     parts.append(f"Run it yourself: `docs/notebooks/{path.name}` in the repository.")
     return "\n\n".join(parts), pictures

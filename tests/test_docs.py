@@ -11,14 +11,17 @@ import tomllib
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import tyro
 
 from oat.cli import VERBS, main
 from oat.data.episodes import STATE, Episodes
 from oat.policies import AutoregressivePolicy
 from oat.policies.context import describe_context
+from oat.sims import libero, pusht, robocasa
 from oat.training.policies import PRESETS
 from tests.datasets import make_episodes, write_lerobot
 from tests.texts import PAGES, RESULTS, ROOT, blocks, inline_code, name_of, shell_commands
@@ -45,8 +48,15 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def parse(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], None]:
     """The real command line up to the point where the verb would begin to work."""
-    for verb, function in VERBS.items():
-        monkeypatch.setitem(VERBS, verb, wraps(function)(lambda *_, **__: None))
+    parse_and_run = tyro.extras.subcommand_cli_from_dict
+
+    def only_parse(verbs: dict[str, Callable[..., None]], **options: Any) -> None:
+        idle: dict[str, Callable[..., None]] = {
+            verb: wraps(function)(lambda *_, **__: None) for verb, function in verbs.items()
+        }
+        parse_and_run(idle, **options)
+
+    monkeypatch.setattr(tyro.extras, "subcommand_cli_from_dict", only_parse)
 
     def parse(words: list[str]) -> None:
         try:
@@ -88,7 +98,7 @@ def test_commands_parse(page: Path, parse: Callable[[list[str]], None]) -> None:
         elif command.program == "python":
             assert command.words[1] == "-m" or (ROOT / command.words[1]).exists(), command.words
         else:
-            assert command.program in ("pip", "torchrun", "git"), f"a program that no test knows: {command.words}"
+            assert command.program in ("pip", "torchrun", "git", "hf"), f"a program that no test knows: {command.words}"
 
 
 def exists(dotted: str) -> bool:
@@ -124,6 +134,12 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\((?!\w+:)([^)#\s]+)[^)]*\)", page.read_text()):
         on_site = page.parent.is_relative_to(ROOT / "docs") and target.removeprefix("../").split("/")[0] in from_hooks
         assert on_site or (page.parent / target).exists() or page.parent.name == "api", f"{name_of(page)}: {target}"
+
+
+def test_assets_are_got_as_errors_say() -> None:
+    text = (ROOT / "docs/simulators.md").read_text()
+    for command in (libero.DOWNLOAD_COMMAND, libero.DEMONSTRATIONS, pusht.DEMONSTRATIONS, robocasa.ASSETS_COMMAND):
+        assert command in text
 
 
 def test_readme_is_short() -> None:

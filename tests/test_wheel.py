@@ -1,6 +1,7 @@
 """What is published works: the wheel, installed into an empty environment beside the libraries that it needs."""
 
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import oat
 from oat.cli import VERBS
 from oat.io.extras import DISTRIBUTION
 from tests.datasets import make_episodes, write_npz
@@ -75,6 +77,8 @@ def test_its_metadata(wheel: Path) -> None:
         (path,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         metadata = HeaderParser().parsestr(archive.read(path).decode())
     assert metadata["Name"] == DISTRIBUTION
+    assert metadata["Version"] == oat.__version__
+    assert re.search(rf"^version: {re.escape(oat.__version__)}$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
     assert set(metadata.get_all("Provides-Extra", [])) == set(PROJECT["optional-dependencies"])
     required = metadata.get_all("Requires-Dist", [])
     assert any(each.startswith("robosuite==") and "libero" in each for each in required)  # the extra within the extra
@@ -106,7 +110,7 @@ def test_the_first_snippet_and_the_page(environment: Path, tmp_path: Path) -> No
     assert errors == sorted(errors, reverse=True)
     assert errors[-1] < 0.5 * errors[0]
     write_npz(tmp_path / "demonstrations.npz", make_episodes(12))
-    run(environment / "bin/oat", "report", ".", "--out", "page.html", cwd=tmp_path)
+    run(environment / "bin/oat", "report", ".", "--data", "demonstrations.npz", "--out", "page.html", cwd=tmp_path)
     page = (tmp_path / "page.html").read_text()
     assert page.lstrip().startswith("<!")
     assert "<style" in page

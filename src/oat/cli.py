@@ -3,6 +3,7 @@
 import signal
 import sys
 import traceback
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -12,6 +13,7 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
+from oat.cli_kinds import fit_verb, train_verb
 from oat.data.episodes import CameraStorage, WhenExists
 from oat.errors import InvalidOption, OatError, UnknownFormat, refuse_unused
 from oat.evaluation.config import EvalConfig
@@ -59,7 +61,7 @@ def inspect(
     if data is not None:
         refuse_unused("a tokenizer", "a data set", subset=subset, episodes=episodes)
         if refinement is not None:
-            from oat.report.refinement import inspect_refinement
+            from oat.report.inspect_refinement import inspect_refinement
 
             inspect_refinement(path, data, refinement)
             return
@@ -133,7 +135,7 @@ def collect(config: tyro.conf.OmitArgPrefixes[CollectConfig]) -> None:
     collect_demonstrations(config)
 
 
-def fit(config: tyro.conf.OmitArgPrefixes[FitConfig]) -> None:
+def fit(config: FitConfig) -> None:
     """Fit a tokenizer to demonstrations: OAT, QueST, FAST or Bin.
 
     OAT and QueST are trained; OUT/best is then the checkpoint to use, and the same command with --resume continues
@@ -144,7 +146,7 @@ def fit(config: tyro.conf.OmitArgPrefixes[FitConfig]) -> None:
     fit_tokenizer(config)
 
 
-def train(config: tyro.conf.OmitArgPrefixes[TrainPolicyConfig]) -> None:
+def train(config: TrainPolicyConfig) -> None:
     """Train a policy on demonstrations: autoregressive over a tokenizer's tokens, or diffusion.
 
     OUT/best is the checkpoint to use; it contains the tokenizer and can be moved anywhere. The same command with
@@ -263,8 +265,8 @@ VERBS: dict[str, Any] = {
     "collect": collect,
     "inspect": inspect,
     "convert": convert,
-    "fit": fit,
-    "train": train,
+    "fit": fit_verb(fit),
+    "train": train_verb(train),
     "eval": evaluate,
     "compare": compare,
     "report": report,
@@ -274,6 +276,13 @@ VERBS: dict[str, Any] = {
     "trials": trials,
     "reproduce": reproduce,
 }
+
+
+_BY_KIND: dict[str, Callable[[Sequence[str]], Any]] = {
+    "fit": partial(fit_verb, fit),
+    "train": partial(train_verb, train),
+}
+"""Verbs whose options depend on what is chosen; what `VERBS` holds of them has the usual choice."""
 
 
 def _interrupt_once(number: int, frame: FrameType | None) -> None:
@@ -289,7 +298,10 @@ def main(arguments: list[str] | None = None) -> None:
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:
-        tyro.extras.subcommand_cli_from_dict(VERBS, prog="oat", description=_DESCRIPTION, args=words or ["--help"])
+        chosen = {verb: make(words[1:]) for verb, make in _BY_KIND.items() if words[:1] == [verb]}
+        tyro.extras.subcommand_cli_from_dict(
+            {**VERBS, **chosen}, prog="oat", description=_DESCRIPTION, args=words or ["--help"]
+        )
     except OatError as error:
         if debug:
             traceback.print_exc()

@@ -25,11 +25,10 @@ from oat.io.training_record import TrainingRecord
 from oat.policies import AutoregressivePolicy, Denoising, TokenDecoding, load_policy
 from oat.sims.metaworld import MetaWorld
 from oat.tokenizers import ActionTokenizer
-from oat.tokenizers.tokenizer import ActionSpace
-from oat.training.config import TokenizerOptions
-from oat.training.tokenizers import make_tokenizer
+from oat.tokenizers.space import ActionSpace
 from tests.evaluation.untrained import TASKS, save_policy
 from tests.policies.small import CONFIG, CONTEXT
+from tests.tokenizers.fitted import untrained
 
 
 class FewStates(MetaWorld):
@@ -104,7 +103,7 @@ def test_one_way_of_decoding_has_one_name(oat: Path, diffusion: Path) -> None:
 @pytest.mark.parametrize("preset", ["tiny", "cpu", "paper"])
 @pytest.mark.parametrize("kind", ["bin", "fast", "quest", "oat"])
 def test_a_method_has_one_name_in_every_size(kind: str, preset: str) -> None:
-    assert method_name(policy_with(make_tokenizer(kind, ActionSpace(32, 9), preset))) == kind
+    assert method_name(policy_with(untrained(kind, ActionSpace(32, 9), preset))) == kind
 
 
 @pytest.mark.parametrize(
@@ -116,14 +115,14 @@ def test_a_method_has_one_name_in_every_size(kind: str, preset: str) -> None:
         (FLOW, "oat-flow"),
         *((with_levels(levels), with_levels(levels).slug) for levels in LEVEL_SETS),
         *((with_horizons(*sizes), with_horizons(*sizes).slug) for sizes in ((16, 2), (32, 2), (32, 8), (64, 8))),
-        (Method("", "", "oat", TokenizerOptions(keep="powers_of_two")), "oat-powers-of-two"),
-        (Method("", "", "quest", TokenizerOptions(causal_decoder=False), action_horizon=16), "quest-full-decoder-16x4"),
+        (Method("", "", "oat", {"keep": "powers_of_two"}), "oat-powers-of-two"),
+        (Method("", "", "quest", {"causal_decoder": False}, action_horizon=16), "quest-full-decoder-16x4"),
     ],
 )
 def test_a_variant_has_a_name_of_its_own(method: Method, name: str) -> None:
     assert method.tokenizer is not None
     space = ActionSpace(method.action_horizon, 4)
-    assert method_name(policy_with(make_tokenizer(method.tokenizer, space, "tiny", method.model))) == name
+    assert method_name(policy_with(untrained(method.tokenizer, space, "tiny", **method.options))) == name
 
 
 def policy_with(tokenizer: ActionTokenizer) -> AutoregressivePolicy:

@@ -18,7 +18,7 @@ from oat.evaluation.rollout import Episode, Rollout
 from oat.evaluation.workers.pool import EnvironmentPool, Lost, Worker
 from oat.evaluation.workers.processes import LocalProcesses, PipeLink
 from oat.evaluation.workers.worker import Act, Crash, EnvironmentWorker, Reset, Segment
-from oat.nn.transformer import Width
+from oat.nn.width import Width
 from oat.policies import AutoregressivePolicy, Chunk, Decoding, TokenDecoding
 from oat.policies.context import describe_context
 from oat.policies.policy import PolicyConfig

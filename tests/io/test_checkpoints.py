@@ -56,6 +56,6 @@ def test_only_a_checkpoint_of_the_same_kind_is_replaced(tmp_path: Path) -> None:
 
 def test_a_file_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(CheckpointError, match="is no checkpoint"), staged_checkpoint(tmp_path / "file", "test"):
+    with pytest.raises(CheckpointError, match="is not a checkpoint"), staged_checkpoint(tmp_path / "file", "test"):
         pytest.fail("something was written")
     assert (tmp_path / "file").read_text() == "mine"

@@ -8,20 +8,22 @@ import pytest
 import tyro
 from huggingface_hub import ModelCard as HubCard
 
+from oat.cli_kinds import fit_verb, train_verb
 from oat.data.episodes import STATE
 from oat.io.checkpoints import CARD_FILE, CONFIG_FILE, load_checkpoint
+from oat.io.commands import command_line
 from oat.policies import Policy, load_policy
 from oat.tokenizers import ActionTokenizer
-from oat.training.command_line import command_line
-from oat.training.config import FitConfig, RecipeOptions, TokenizerOptions, TrainPolicyConfig
+from oat.tokenizers.loading import load_tokenizer
+from oat.training.config import FitConfig, TrainPolicyConfig
 from oat.training.policies import train_policy
-from oat.training.tokenizers import fit_tokenizer, load_tokenizer
+from oat.training.tokenizers import fit_tokenizer
 from tests.datasets import make_episodes, write_npz
 from tests.policies.small import observe, policy_of
 from tests.tokenizers.fitted import fitted, smooth_chunks
 
 RATES, MEASURES = "Rate and distortion on held-out data", "Measures on held-out data"
-FEW = RecipeOptions(steps=4, validate_every=2, batch_size=8)
+FEW = {"steps": 4, "validate_every": 2, "batch_size": 8}
 
 
 def sections(measured: str) -> list[str]:
@@ -52,8 +54,8 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("kind", ["bin", "fast", "quest", "oat"])
 def test_a_fitted_tokenizer_has_a_card(kind: Any, data: Path, tmp_path: Path) -> None:
-    recipe = FEW if kind in ("quest", "oat") else RecipeOptions()
-    config = FitConfig(data, tmp_path / "run", kind, "tiny", action_horizon=8, recipe=recipe)
+    recipe = FEW if kind in ("quest", "oat") else {}
+    config = FitConfig.of(data, tmp_path / "run", kind, "tiny", action_horizon=8, **recipe)
     fit_tokenizer(config)
     tokenizer = load_tokenizer(config.out)
     folder = config.out if kind in ("bin", "fast") else config.out / "best"
@@ -87,9 +89,11 @@ def test_a_fitted_tokenizer_has_a_card(kind: Any, data: Path, tmp_path: Path) ->
 def test_a_trained_policy_has_a_card_and_so_has_its_tokenizer(kind: Any, data: Path, tmp_path: Path) -> None:
     tokenizer = None
     if kind == "autoregressive":
-        fit_tokenizer(FitConfig(data, tmp_path / "oat", "oat", "tiny", action_horizon=8, recipe=FEW))
+        fit_tokenizer(FitConfig.of(data, tmp_path / "oat", "oat", "tiny", action_horizon=8, **FEW))
         tokenizer = tmp_path / "oat"
-    config = TrainPolicyConfig(data, tmp_path / "run", kind, tokenizer, "tiny", action_horizon=8, recipe=FEW)
+    config = TrainPolicyConfig.of(
+        data, tmp_path / "run", "tiny", policy=kind, tokenizer=tokenizer, action_horizon=8, **FEW
+    )
     train_policy(config)
     folder = tmp_path / "run" / "best"
     text = (folder / CARD_FILE).read_text()
@@ -128,14 +132,18 @@ def test_saving_again_keeps_the_card_and_editing_it_harms_nothing(tmp_path: Path
     "config",
     [
         FitConfig(Path("data"), Path("out")),
-        FitConfig(Path("my data"), Path("out"), "fast", seed=3, resume=True, model=TokenizerOptions(scale=5.0)),
-        FitConfig(
+        FitConfig.of(Path("my data"), Path("out"), "fast", seed=3, resume=True, scale=5.0),
+        FitConfig.of(
             Path("data"),
             Path("out"),
+            preset="paper",
             transform='{"kind": "relative", "dims": [0, 1]}',
-            model=TokenizerOptions(levels=(8, 6, 5), causal_decoder=False),
-            recipe=RecipeOptions(steps=7, compile=True),
+            levels=(8, 6, 5),
+            causal_decoder=False,
+            steps=7,
+            compile=True,
         ),
+        TrainPolicyConfig.of(Path("data"), Path("out"), "tiny", learning_rate=0.5),
         TrainPolicyConfig(Path("data"), Path("out"), "diffusion", observe=("a", "b"), freeze_vision=True),
     ],
 )
@@ -146,5 +154,7 @@ def test_the_command_gives_the_configuration(config: FitConfig | TrainPolicyConf
     verb = "fit" if isinstance(config, FitConfig) else "train"
     words = shlex.split(command_line(verb, config))
     assert words[:2] == ["oat", verb]
-    parsed: Any = tyro.cli(tyro.conf.OmitArgPrefixes[type(config)], args=words[2:])  # type: ignore[misc]
-    assert parsed == replace(config, resume=False)
+    parsed = list[Any]()
+    make: Any = fit_verb if verb == "fit" else train_verb
+    tyro.cli(make(parsed.append, words[2:]), args=words[2:])
+    assert parsed == [replace(config, resume=False)]

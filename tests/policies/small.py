@@ -8,12 +8,13 @@ import torch
 from oat.data.episodes import STATE
 from oat.data.normalize import Normalizer
 from oat.interfaces import Observation
-from oat.nn.transformer import Width
+from oat.nn.width import Width
 from oat.policies import AutoregressivePolicy, DiffusionPolicy, Policy
 from oat.policies.context import ContextConfig
 from oat.policies.policy import PolicyConfig
 from oat.tokenizers.autoencoder import AutoencoderTokenizer
-from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer
+from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens
 from tests.tokenizers.fitted import DIM, HORIZON, fitted, smooth_chunks
 

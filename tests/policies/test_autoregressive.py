@@ -17,9 +17,10 @@ from oat.errors import InvalidObservation, InvalidOption
 from oat.interfaces import Observation
 from oat.policies import AutoregressivePolicy, Denoising, Noise, TokenDecoding
 from oat.policies.context import ContextConfig
+from oat.tokenizers.base import ActionTokenizer
 from oat.tokenizers.bin import BinTokenizer
 from oat.tokenizers.fast import FASTTokenizer
-from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer
+from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens
 from tests.policies.small import CONFIG, CONTEXT, KINDS, LONGEST_FAST, autoregressive, observe, targets_of
 from tests.tokenizers.fitted import DIM, HORIZON, smooth_chunks

@@ -1,4 +1,4 @@
-"""A policy's checkpoint is one directory that moves anywhere; what is no checkpoint, or damaged, is refused."""
+"""A policy's checkpoint is one directory that moves anywhere; what is not a checkpoint, or damaged, is refused."""
 
 import json
 import shutil

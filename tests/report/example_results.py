@@ -4,6 +4,7 @@ import base64
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from oat.evaluation.protocol import find_protocol
 from oat.evaluation.records import EpisodeRecord, RecordLog
 from oat.tables.files import save_tables
 from oat.tables.table import Table
-from oat.training.config import FitConfig, RecipeOptions
+from oat.training.config import FitConfig
 from oat.training.tokenizers import fit_tokenizer
 from tests.evaluation.test_records import record
 from tests.policies.small import autoregressive
@@ -74,10 +75,10 @@ def write_video(path: Path) -> None:
 def write_results(root: Path) -> Path:
     """Everything that the page has a section for."""
     demos = write_demonstrations(root / "demos")
-    recipe = RecipeOptions(steps=40, validate_every=20)
-    fit_tokenizer(FitConfig(demos, root / "tokenizers/oat-seed0", preset="tiny", action_horizon=HORIZON, recipe=recipe))
-    fit_tokenizer(FitConfig(demos, root / "tokenizers/bin-seed0", tokenizer="bin", action_horizon=HORIZON))
-    fit_tokenizer(FitConfig(demos, root / "tokenizers" / HOSTILE_NAME, tokenizer="fast", action_horizon=HORIZON))
+    options: dict[str, Any] = {"action_horizon": HORIZON, "steps": 40, "validate_every": 20}
+    fit_tokenizer(FitConfig.of(demos, root / "tokenizers/oat-seed0", preset="tiny", **options))
+    fit_tokenizer(FitConfig.of(demos, root / "tokenizers/bin-seed0", "bin", action_horizon=HORIZON))
+    fit_tokenizer(FitConfig.of(demos, root / "tokenizers" / HOSTILE_NAME, "fast", action_horizon=HORIZON))
     policy = root / "policies/oat-seed0"
     autoregressive("oat").save(policy / "best")
     lines = [{"step": step, "loss": 1 / step, "validation/nll_1": 2 / step} for step in (20, 40, 60)]

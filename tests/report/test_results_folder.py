@@ -99,7 +99,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_shown(tmp_path: Path, capsy
 def test_tokenizers_are_held_against_the_data_they_were_fitted_to(tmp_path: Path) -> None:
     first, second = (write_demonstrations(tmp_path / name) for name in ("a", "b"))
     write_demonstrations(tmp_path / "c", dim=2)
-    fit_tokenizer(FitConfig(second, tmp_path / "bin-seed0", tokenizer="bin", action_horizon=HORIZON))
+    fit_tokenizer(FitConfig.of(second, tmp_path / "bin-seed0", "bin", action_horizon=HORIZON))
     (mine,) = load_page_data(scan_folder(tmp_path)).tokenizers
     assert (mine.data, mine.method, mine.remark) == ("b", "bin", "")
     chosen = load_page_data(scan_folder(tmp_path), tmp_path / "b/../a")

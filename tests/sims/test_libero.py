@@ -19,14 +19,14 @@ from oat.data.hdf5_demos import list_demos
 from oat.errors import MissingExtra, SimulatorError, UnknownName
 from oat.evaluation.protocol import find_protocol
 from oat.interfaces import Environment, ExpertConfig, Simulator
-from oat.nn.transformer import Width
+from oat.nn.width import Width
 from oat.policies import DiffusionPolicy
 from oat.policies.context import describe_context
 from oat.policies.policy import PolicyConfig
 from oat.sims import load_simulator
 from oat.sims.libero import ASSETS_VARIABLE, Libero, LiberoEnv, find_assets, import_libero, read_initial_states
 from oat.sims.replay import Replay
-from oat.tokenizers.tokenizer import ActionSpace
+from oat.tokenizers.space import ActionSpace
 from tests.test_cli import oat
 
 TASKS = (

@@ -17,7 +17,7 @@ from oat.evaluation.rollout import Episode, Rollout
 from oat.evaluation.workers.pool import EnvironmentPool
 from oat.evaluation.workers.processes import LocalProcesses
 from oat.interfaces import Demonstration, Expert, ExpertConfig, Simulator
-from oat.nn.transformer import Width
+from oat.nn.width import Width
 from oat.policies import Denoising, DiffusionPolicy
 from oat.policies.context import describe_context
 from oat.policies.policy import PolicyConfig
@@ -26,7 +26,7 @@ from oat.sims.collect import attempt_seed, collect_demonstrations
 from oat.sims.config import CollectConfig
 from oat.sims.robomimic import RoboMimic
 from oat.sims.robomimic_experts import Manner
-from oat.tokenizers.tokenizer import ActionSpace
+from oat.tokenizers.space import ActionSpace
 from tests.sims.robomimic_files import ROBOT, env_args, environment, play, random_actions, write_file
 
 TASKS = RoboMimic.tasks

@@ -17,7 +17,7 @@ from oat.io.checkpoints import find_checkpoint, fingerprint
 from oat.policies import AutoregressivePolicy, Decoding, Denoising, Policy, TokenDecoding
 from oat.protocol import Protocol
 from oat.tokenizers.autoencoder import AutoencoderTokenizer
-from oat.tokenizers.oat import OATConfig
+from oat.tokenizers.config import OATConfig
 from oat.training.config import FitConfig
 
 

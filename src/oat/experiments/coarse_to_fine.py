@@ -26,7 +26,7 @@ from oat.sims.rendering import graphics_library
 from oat.tables.interval import NOT_AVAILABLE
 from oat.tables.table import Table
 from oat.tokenizers import ActionTokenizer
-from oat.tokenizers.evaluation import Chunks, decode_prefixes, distortions, model_errors
+from oat.tokenizers.measures import ChunkBatch, decode_prefixes, distortions, model_errors
 
 NAME: ExperimentName = "figure-coarse-to-fine"
 _TRUTH = 0  # in place of a number of tokens: the demonstrated actions
@@ -99,7 +99,7 @@ def _refine(tokenizer: ActionTokenizer, episodes: Episodes, number: int) -> Refi
     window = WindowConfig(tokenizer.action_horizon, 1, () if key is None else (key,))
     windows = Windows(episodes.select([number]), window)
     start = _most_motion(episodes.observation(STATE)[episodes.frames(number)], tokenizer.action_horizon)
-    chunk = Chunks(*transform_inputs(windows[np.array([start])], tokenizer.space.transform))
+    chunk = ChunkBatch(*transform_inputs(windows[np.array([start])], tokenizer.space.transform))
     decoded = decode_prefixes(tokenizer, chunk.encode(tokenizer), chunk)
     errors, steps = model_errors(tokenizer, decoded, chunk)[0].tolist(), int(chunk.valid.sum())
     actions = {k: decoded[0, k - 1, :steps].numpy() for k in OAT.prefixes} | {_TRUTH: chunk.actions[0, :steps].numpy()}

@@ -13,8 +13,8 @@ from oat.experiments.study.held_out import episode_numbers, held_out_batches, he
 from oat.experiments.study.study import Study
 from oat.policies import AutoregressivePolicy
 from oat.tables.interval import Interval
-from oat.tokenizers.evaluation import Chunks, decode_prefixes
-from oat.tokenizers.tokenizer import MaxError
+from oat.tokenizers.measures import ChunkBatch, decode_prefixes
+from oat.tokenizers.tolerance import MaxError
 from oat.training.policies import observation_of
 
 
@@ -39,7 +39,7 @@ def measure_code_lengths(study: Study, policy: AutoregressivePolicy) -> CodeLeng
     """With the limit that half of the chunks keep with half of the tokens."""
     windows, tokenizer = held_out_windows(study, policy), policy.tokenizer
     batches = list(held_out_batches(study, windows))
-    parts = [Chunks(*transform_inputs(batch, tokenizer.space.transform)) for batch in batches]
+    parts = [ChunkBatch(*transform_inputs(batch, tokenizer.space.transform)) for batch in batches]
     half, errors, bits = tokenizer.max_tokens // 2, list[float](), list[float]()
     for batch, chunks in zip(batches, parts, strict=True):
         tokens = chunks.encode(tokenizer)

@@ -32,7 +32,7 @@ from oat.policies import AutoregressivePolicy, Noise, TokenDecoding
 from oat.tables.interval import Interval, percent
 from oat.tables.table import Table
 from oat.tokenizers import FASTTokenizer
-from oat.tokenizers.evaluation import Chunks
+from oat.tokenizers.measures import ChunkBatch
 from oat.training.policies import observation_of
 
 NAME: ExperimentName = "figure-fast-failure"
@@ -107,7 +107,9 @@ def _sampled_table(study: Study, title: str, sampled: Sequence[Sampled], told: S
     return Table(title, columns, rows, (f"{study.scale.chunks} held-out observations at most", reading, *told))
 
 
-def _damage_table(study: Study, title: str, damages: Sequence[Damage], chunks: Chunks, told: Sequence[str]) -> Table:
+def _damage_table(
+    study: Study, title: str, damages: Sequence[Damage], chunks: ChunkBatch, told: Sequence[str]
+) -> Table:
     joints = _joints(study)
     columns = ("method", "tokens replaced", "undecodable %", "95 %", *(f"RMSE {joint}" for joint in joints))
     rows = tuple(
@@ -130,7 +132,7 @@ def _joints(study: Study) -> tuple[str, ...]:
     return episodes.action_names or tuple(map(str, range(episodes.action_dim)))
 
 
-def _draw(study: Study, sampled: Sequence[Sampled], damages: Sequence[Damage], chunks: Chunks) -> str:
+def _draw(study: Study, sampled: Sequence[Sampled], damages: Sequence[Damage], chunks: ChunkBatch) -> str:
     figure = new_figure(12, 7)
     grid = figure.add_gridspec(2, 12)
     _draw_temperatures(figure.add_subplot(grid[0, :4]), sampled)
@@ -177,7 +179,7 @@ def _draw_joints(axes: Any, damages: Sequence[Damage], joints: Sequence[str]) ->
     axes.legend(fontsize=8, ncols=2, loc="upper center")
 
 
-def _draw_example(panels: Sequence[Any], damages: Sequence[Damage], chunks: Chunks, joints: Sequence[str]) -> None:
+def _draw_example(panels: Sequence[Any], damages: Sequence[Damage], chunks: ChunkBatch, joints: Sequence[str]) -> None:
     """The chunk that one substitution hurts in the middling way, among those that it makes undecodable."""
     fast, oat = ({each.method: each for each in damages if each.substitutions == 1}[name] for name in ("FAST", "OAT"))
     candidates = torch.nonzero(fast.failed & chunks.valid.all(1))[:, 0]

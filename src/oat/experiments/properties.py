@@ -9,7 +9,7 @@ from oat.evaluation.statistics import wilson
 from oat.experiments.study.held_out import generator
 from oat.tables.interval import Interval
 from oat.tokenizers import ActionTokenizer
-from oat.tokenizers.evaluation import Chunks, distortions
+from oat.tokenizers.measures import ChunkBatch, distortions
 from oat.tokenizers.tokens import Tokens
 
 
@@ -43,7 +43,7 @@ class Properties:
         return float((np.diff(self.curve) < 0).mean()) if self.prefixes else 0.0
 
 
-def measure_properties(tokenizer: ActionTokenizer, chunks: Chunks) -> Properties:
+def measure_properties(tokenizer: ActionTokenizer, chunks: ChunkBatch) -> Properties:
     """On held-out chunks, and on random sequences that are as long as theirs."""
     tokens, numbers = chunks.encode(tokenizer), tokenizer.action_horizon * tokenizer.action_dim
     drawn = Tokens(torch.randint(tokenizer.vocab_size, tokens.ids.shape, generator=generator()), tokens.lengths)

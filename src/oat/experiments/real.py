@@ -13,6 +13,7 @@ from oat.experiments.paper.trials import PUBLISHED_TRIALS
 from oat.experiments.study.methods import COMPARED, DP, OAT, Method
 from oat.experiments.study.study import EvaluationRun, Study
 from oat.experiments.success import circumstances, not_run, training_steps
+from oat.io.commands import command_line
 from oat.robots.trials.config import Driving, TrialsConfig
 from oat.robots.trials.log import TrialLog
 from oat.robots.trials.run import make_trials
@@ -20,7 +21,6 @@ from oat.robots.trials.table import trial_tables
 from oat.sims import load_simulator
 from oat.tables.interval import NOT_AVAILABLE
 from oat.tables.table import Table
-from oat.training.command_line import command_line
 
 TRIALS_FOLDER = "trials"
 

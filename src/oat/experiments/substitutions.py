@@ -11,7 +11,7 @@ from oat.evaluation.statistics import wilson
 from oat.experiments.study.held_out import generator
 from oat.tables.interval import Interval
 from oat.tokenizers import ActionTokenizer, FASTTokenizer
-from oat.tokenizers.evaluation import Chunks
+from oat.tokenizers.measures import ChunkBatch
 from oat.tokenizers.tokens import Tokens
 
 
@@ -28,7 +28,7 @@ class Damage:
     failed: Bool[Tensor, " chunks"]
 
 
-def damage(name: str, tokenizer: ActionTokenizer, chunks: Chunks, substitutions: int) -> Damage:
+def damage(name: str, tokenizer: ActionTokenizer, chunks: ChunkBatch, substitutions: int) -> Damage:
     """Replace that many tokens of every chunk, at random places, by other ids, and decode by hook or by crook."""
     tokens = substitute(chunks.encode(tokenizer), tokenizer.vocab_size, substitutions, generator())
     decoded, valid = tokenizer.try_decode(tokens, state=chunks.state)

@@ -19,7 +19,6 @@ from rich.console import Console
 
 from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import STATE, Episodes, open_dataset
-from oat.data.normalize import Normalizer, action_statistics
 from oat.experiments.paper import numbers as paper
 from oat.experiments.study.methods import COMPARED, OAT, Method
 from oat.experiments.study.runs import commit
@@ -32,11 +31,10 @@ from oat.policies import AutoregressivePolicy, ChunkPredictor, DiffusionPolicy, 
 from oat.policies.context import ContextConfig
 from oat.sims import find_simulator
 from oat.sims.config import SimulatorName
-from oat.tokenizers import ActionTokenizer
-from oat.tokenizers.evaluation import draw_chunks
-from oat.tokenizers.tokenizer import ActionSpace
+from oat.tokenizers import TOKENIZERS, ActionTokenizer
+from oat.tokenizers.measures import draw_chunks
+from oat.tokenizers.space import ActionSpace
 from oat.training.policies import PRESETS
-from oat.training.tokenizers import fit_analytic, make_tokenizer
 
 TIMINGS_FILE = "latency.json"
 _CHUNKS = 2048  # whose tokens FAST's mean is taken over
@@ -159,9 +157,10 @@ def untrained(method: Method, windows: Windows, preset: str) -> tuple[Policy, fl
     size, space = PRESETS[preset].model, ActionSpace(windows.config.action_horizon, windows.episodes.action_dim)
     if method.tokenizer is None:
         return DiffusionPolicy(_CONTEXT, space, size).eval(), None
-    tokenizer = make_tokenizer(method.tokenizer, space, preset)
-    tokenizer.normalizer = Normalizer.from_statistics(action_statistics(windows, space.transform), "min_max")
-    fit_analytic(tokenizer, windows)
+    kind = TOKENIZERS[method.tokenizer]
+    batch = windows[np.arange(len(windows))]
+    steps = 0 if kind.config_class.trained() else None  # speed does not depend on the weights
+    tokenizer = kind.fit(batch.actions, batch.valid_mask, preset=preset, steps=steps, validation=0.0, progress=False)
     tokens = _mean_tokens(tokenizer, windows)
     policy = AutoregressivePolicy(_CONTEXT, tokenizer, size, None if tokenizer.total else round(tokens))
     if policy.variable_length:  # with a logit of 0 its end is never among the likely tokens

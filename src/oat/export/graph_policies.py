@@ -18,7 +18,7 @@ from oat.policies.deadline import Pace
 from oat.policies.decoding import Decoding, Denoising, Noise, TokenDecoding, TokenLimits, gumbel
 from oat.policies.diffusion import DiffusionPolicy, check_denoising, ddim_times, signal_levels
 from oat.policies.predictor import Chunk, ChunkPredictor
-from oat.tokenizers.tokenizer import ActionSpace
+from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens
 
 Random = Float[Tensor, "tokens batch outputs"]

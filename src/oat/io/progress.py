@@ -22,7 +22,7 @@ class Progress:
 
 
 @contextmanager
-def progress_bar(description: str, total: int, completed: int = 0, quiet: bool = False) -> Iterator[Progress]:
+def progress_bar(description: str, total: int | None, completed: int = 0, quiet: bool = False) -> Iterator[Progress]:
     """Show a bar on standard error with the time left; in a log file only its last state appears."""
     columns = (
         TextColumn("{task.description}"),

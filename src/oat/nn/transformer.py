@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -10,27 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from oat.errors import InvalidOption
-
-
-@dataclass(frozen=True)
-class Width:
-    """The size of a block."""
-
-    dim: int = 256
-    """Model dimension."""
-    head_dim: int = 64
-    """Dimension of each attention head."""
-
-    def __post_init__(self) -> None:
-        if self.dim % self.head_dim:
-            raise InvalidOption(
-                f"the model dimension {self.dim} must be a multiple of the head dimension {self.head_dim}"
-            )
-
-    @property
-    def heads(self) -> int:
-        return self.dim // self.head_dim
+from oat.nn.width import Width
 
 
 def sinusoidal_positions(length: int, dim: int) -> Float[Tensor, "length dim"]:

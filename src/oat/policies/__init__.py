@@ -12,8 +12,8 @@ from oat.policies.decoding import Decoding, Denoising, Noise, TokenDecoding
 from oat.policies.diffusion import DiffusionPolicy
 from oat.policies.policy import Policy, PolicyConfig
 from oat.policies.predictor import Chunk, ChunkPredictor
-from oat.tokenizers.tokenizer import ActionSpace
-from oat.training.tokenizers import load_tokenizer
+from oat.tokenizers.loading import load_tokenizer
+from oat.tokenizers.space import ActionSpace
 
 __all__ = [
     "POLICIES",

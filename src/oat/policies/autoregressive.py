@@ -18,7 +18,7 @@ from oat.policies.deadline import Pace
 from oat.policies.decoding import Decoding, Noise, TokenDecoding, TokenLimits, choose, gumbel
 from oat.policies.policy import Policy, PolicyConfig
 from oat.policies.predictor import Chunk
-from oat.tokenizers.tokenizer import ActionTokenizer
+from oat.tokenizers.base import ActionTokenizer
 from oat.tokenizers.tokens import Tokens
 
 TOKENIZER_FOLDER = "tokenizer"

@@ -17,7 +17,7 @@ from oat.policies.decoding import Decoding, Denoising, Noise
 from oat.policies.policy import Policy, PolicyConfig
 from oat.policies.predictor import Chunk
 from oat.tokenizers.decoder import masked_error
-from oat.tokenizers.tokenizer import ActionSpace
+from oat.tokenizers.space import ActionSpace
 
 TRAINING_STEPS = 100
 _LARGEST_BETA = 0.999

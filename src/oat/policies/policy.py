@@ -18,11 +18,12 @@ from oat.interfaces import Observation
 from oat.io.checkpoints import config_to_json, staged_checkpoint, write_checkpoint
 from oat.io.model_cards import ModelCard
 from oat.io.training_record import TrainingRecord
-from oat.nn.transformer import Backbone, Width
+from oat.nn.transformer import Backbone
 from oat.nn.vision import HuggingFaceVision
+from oat.nn.width import Width
 from oat.policies.context import ContextConfig, ContextEncoder, Values
 from oat.policies.predictor import ChunkPredictor
-from oat.tokenizers.tokenizer import ActionSpace
+from oat.tokenizers.space import ActionSpace
 
 _LOAD = """import oat
 

@@ -18,7 +18,7 @@ from oat.interfaces import Observation
 from oat.policies.context import ContextConfig, Values
 from oat.policies.deadline import Deadline, EveryStep, Pace, StepTimes
 from oat.policies.decoding import Decoding, Noise
-from oat.tokenizers.tokenizer import ActionSpace
+from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens
 
 _FIRST_CHUNKS = 3

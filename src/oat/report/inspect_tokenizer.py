@@ -16,8 +16,10 @@ from oat.errors import InvalidOption
 from oat.io.pictures import new_figure, save_figure
 from oat.tables.terminal import make_rich_table
 from oat.tokenizers import TOKENIZERS, ActionTokenizer
-from oat.tokenizers.evaluation import Chunks, Evaluation, draw_chunks, evaluate, typical_chunks
-from oat.training.tokenizers import fit_analytic, load_tokenizer, split_windows
+from oat.tokenizers.loading import load_tokenizer
+from oat.tokenizers.measures import ChunkBatch, TokenizerMeasures, draw_chunks, evaluate, typical_chunks
+from oat.training.fitting import MERGE_CHUNKS
+from oat.training.tokenizers import split_windows
 
 _CHUNKS = 2048
 _BASELINES = ("bin", "fast")
@@ -68,10 +70,15 @@ def _load_comparable(path: Path, tokenizer: ActionTokenizer) -> ActionTokenizer:
 
 def _fit_baseline(kind: str, tokenizer: ActionTokenizer, windows: Windows) -> ActionTokenizer:
     """Fit a tokenizer that needs no training to the same windows, in the same model space."""
-    baseline = TOKENIZERS[kind](tokenizer.space)
-    baseline.normalizer = tokenizer.normalizer
-    fit_analytic(baseline, windows)
-    return baseline
+    chunks = draw_chunks(windows, tokenizer, MERGE_CHUNKS)
+    return TOKENIZERS[kind].fit(
+        chunks.actions,
+        chunks.valid,
+        chunks.state,
+        transform=tokenizer.space.transform,
+        normalization=tokenizer.normalizer,
+        validation=0.0,
+    )
 
 
 def _error_limits(tokenizer: ActionTokenizer) -> tuple[float, ...]:
@@ -79,7 +86,7 @@ def _error_limits(tokenizer: ActionTokenizer) -> tuple[float, ...]:
     return tuple(share * half_range for share in _ERROR_LIMITS)
 
 
-def _print_tables(evaluations: list[Evaluation]) -> None:
+def _print_tables(evaluations: list[TokenizerMeasures]) -> None:
     console = Console()
     own = evaluations[0]
     console.print(f"{own.name} ({own.kind}): {own.chunks} held-out chunks", highlight=False)
@@ -90,7 +97,7 @@ def _print_tables(evaluations: list[Evaluation]) -> None:
         console.print(_length_table(own))
 
 
-def _prefix_table(evaluations: list[Evaluation]) -> Table:
+def _prefix_table(evaluations: list[TokenizerMeasures]) -> Table:
     table = make_rich_table(
         "rate and distortion", "tokenizer", "tokens", "bits", "MSE", "RMSE per dimension", "enc/s", "dec/s"
     )
@@ -108,14 +115,14 @@ def _prefix_table(evaluations: list[Evaluation]) -> Table:
     return table
 
 
-def _codebook_table(evaluation: Evaluation) -> Table:
+def _codebook_table(evaluation: TokenizerMeasures) -> Table:
     table = make_rich_table("codebook", "token", "used", "perplexity")
     for number, (used, perplexity) in enumerate(zip(evaluation.used, evaluation.perplexity, strict=True), start=1):
         table.add_row(str(number), f"{used:.1%}", f"{perplexity:.0f}")
     return table
 
 
-def _length_table(evaluation: Evaluation) -> Table:
+def _length_table(evaluation: TokenizerMeasures) -> Table:
     table = make_rich_table("chunks that need K tokens", "largest error", *(f"K={k}" for k in evaluation.prefixes))
     for limit, counts in evaluation.lengths_within.items():
         table.add_row(limit, *map(str, counts))
@@ -125,7 +132,7 @@ def _length_table(evaluation: Evaluation) -> Table:
     return table
 
 
-def _draw(tokenizer: ActionTokenizer, chunks: Chunks, evaluations: list[Evaluation], picture: Path) -> None:
+def _draw(tokenizer: ActionTokenizer, chunks: ChunkBatch, evaluations: list[TokenizerMeasures], picture: Path) -> None:
     """Draw rate and distortion of all tokenizers, and a few chunks refined from prefix to prefix."""
     figure = new_figure(12, 12)
     grid = figure.add_gridspec(1 + _SHOWN_CHUNKS, 4)
@@ -137,7 +144,7 @@ def _draw(tokenizer: ActionTokenizer, chunks: Chunks, evaluations: list[Evaluati
     save_figure(figure, picture, dpi=120)
 
 
-def _draw_rate_distortion(axes: Any, evaluations: list[Evaluation]) -> None:
+def _draw_rate_distortion(axes: Any, evaluations: list[TokenizerMeasures]) -> None:
     for e in evaluations:
         tokens = e.prefixes if len(e.prefixes) > 1 else (e.tokens,)
         axes.plot([e.bits * k / e.tokens for k in tokens], e.mse, marker="o", label=e.name)
@@ -147,13 +154,13 @@ def _draw_rate_distortion(axes: Any, evaluations: list[Evaluation]) -> None:
     axes.legend()
 
 
-def _draw_codebook(axes: Any, evaluation: Evaluation) -> None:
+def _draw_codebook(axes: Any, evaluation: TokenizerMeasures) -> None:
     positions = range(1, len(evaluation.perplexity) + 1)
     axes.bar(positions, evaluation.perplexity)
     axes.set(title=f"{evaluation.name}: perplexity of each token", xlabel="token", ylabel="perplexity")
 
 
-def _draw_refinement(axes: list[Any], tokenizer: ActionTokenizer, chunks: Chunks, shown: int) -> None:
+def _draw_refinement(axes: list[Any], tokenizer: ActionTokenizer, chunks: ChunkBatch, shown: int) -> None:
     """Draw a chunk as 1, 2, 4 and 8 tokens decode to it; a tokenizer without prefixes decodes all its tokens."""
     one = slice(shown, shown + 1)
     state = None if chunks.state is None else chunks.state[one]

@@ -14,8 +14,10 @@ from oat.errors import InvalidOption
 from oat.io.training_record import TrainingRecord
 from oat.report.datasets import NamedDataset
 from oat.report.results_folder import method_of
-from oat.tokenizers.evaluation import (
-    Evaluation,
+from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.loading import load_tokenizer
+from oat.tokenizers.measures import (
+    TokenizerMeasures,
     chunks_at,
     decode_prefixes,
     draw_chunks,
@@ -24,8 +26,8 @@ from oat.tokenizers.evaluation import (
     model_errors,
     typical_chunks,
 )
-from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer
-from oat.training.tokenizers import load_tokenizer, split_windows
+from oat.tokenizers.space import ActionSpace
+from oat.training.tokenizers import split_windows
 
 _CHUNKS = 2048
 _EXAMPLES = 6
@@ -59,7 +61,7 @@ class MeasuredTokenizer:
     ordered: bool
     """Whether prefixes decode."""
     vocab_size: int
-    evaluation: Evaluation
+    evaluation: TokenizerMeasures
     examples: tuple[Example, ...]
     remark: str
     """What must be known to read its errors, if anything."""

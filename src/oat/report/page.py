@@ -2,12 +2,12 @@
 
 from dataclasses import asdict
 from datetime import datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+import oat
 from oat.io.atomic import staged_file
 from oat.io.extras import import_extra
 from oat.report.headline import make_sentences, make_tiles
@@ -40,7 +40,7 @@ def render_page(folder: ResultsFolder, data: PageData, plotly: str) -> str:
         .get_template("page.html")
         .render(
             title=folder.root.resolve().name,
-            made=f"Made on {datetime.now():%Y-%m-%d} with oat {version('oat')}",
+            made=f"Made on {datetime.now():%Y-%m-%d} with oat {oat.__version__}",
             plotly=plotly,
             tiles=make_tiles(data.datasets, data.tokenizers, data.rollouts),
             sentences=list(make_sentences(data.tokenizers, data.rollouts)),

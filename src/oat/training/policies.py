@@ -21,22 +21,23 @@ from oat.data.transforms import transform_inputs
 from oat.errors import InvalidOption
 from oat.interfaces import Observation
 from oat.io.training_record import Measures, TrainingRecord
-from oat.nn.transformer import Width
+from oat.nn.recipe import TrainConfig
+from oat.nn.width import Width
 from oat.policies.autoregressive import AutoregressivePolicy
 from oat.policies.context import Values, VisionConfig, describe_context
 from oat.policies.decoding import Decoding, Noise, TokenDecoding
 from oat.policies.diffusion import DiffusionPolicy
 from oat.policies.policy import Policy, PolicyConfig
 from oat.policies.predictor import Chunk
-from oat.tokenizers.bin import BinTokenizer
+from oat.tokenizers.base import ActionTokenizer
 from oat.tokenizers.decoder import masked_error
-from oat.tokenizers.tokenizer import ActionTokenizer
+from oat.tokenizers.loading import load_tokenizer
 from oat.tokenizers.tokens import Tokens
-from oat.training.command_line import begin_record
-from oat.training.config import TrainConfig, TrainPolicyConfig
+from oat.training.config import POLICY_RECIPES, TrainPolicyConfig
 from oat.training.loop import train
+from oat.training.record import begin_record
 from oat.training.token_cache import TokenCache, cache_tokens, encode_batch, tokenizer_fingerprint
-from oat.training.tokenizers import action_space, load_tokenizer
+from oat.training.tokenizers import action_space
 
 _VALIDATION_WINDOWS = 512
 _GENERATED_WINDOWS = 128  # of which actions are generated; Bin takes hundreds of steps for each
@@ -54,20 +55,9 @@ class Preset:
 
 
 PRESETS: dict[str, Preset] = {
-    "tiny": Preset(
-        PolicyConfig(Width(64, 32), layers=2),
-        TrainConfig(steps=300, batch_size=32, learning_rate=3e-3, warmup_steps=20, validate_every=150),
-    ),
-    "cpu": Preset(
-        PolicyConfig(Width(128, 32), layers=4),
-        TrainConfig(steps=4000, batch_size=64, learning_rate=1e-3, weight_decay=0.01, validate_every=500),
-    ),
-    "paper": Preset(
-        PolicyConfig(),
-        TrainConfig(
-            steps=200_000, batch_size=256, learning_rate=5e-5, schedule="constant", ema_decay=0.9999, precision="bf16"
-        ),
-    ),
+    "tiny": Preset(PolicyConfig(Width(64, 32), layers=2), POLICY_RECIPES["tiny"]),
+    "cpu": Preset(PolicyConfig(Width(128, 32), layers=4), POLICY_RECIPES["cpu"]),
+    "paper": Preset(PolicyConfig(), POLICY_RECIPES["paper"]),
 }
 
 
@@ -246,7 +236,7 @@ def train_policy(config: TrainPolicyConfig) -> None:
     policy: Policy
     task: AutoregressiveTraining | DiffusionTraining
     if tokenizer is not None:
-        taught = None if isinstance(tokenizer, BinTokenizer) else cache_tokens(tokenizer, windows)
+        taught = cache_tokens(tokenizer, windows) if tokenizer.caches_tokens else None
         longest = None
         if not tokenizer.total and taught is not None:
             longest = min(tokenizer.max_tokens, round(_MARGIN * taught.longest))
@@ -264,7 +254,7 @@ def train_policy(config: TrainPolicyConfig) -> None:
         normalization=normalization,
         demonstrator=config.demonstrator or read_demonstrator(config.data),
     )
-    train(task, windows, config.recipe.apply(replace(preset.training, seed=config.seed)), config.out, config.resume)
+    train(task, windows, replace(config.recipe, seed=config.seed), config.out, config.resume)
 
 
 def _find_tokenizer(config: TrainPolicyConfig, episodes: Episodes) -> ActionTokenizer | None:

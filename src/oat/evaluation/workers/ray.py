@@ -6,13 +6,13 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib import import_module
 from typing import Any
 
 from oat.errors import InvalidOption, SimulatorError
 from oat.evaluation.workers.pool import ProcessDied
 from oat.evaluation.workers.worker import Answer, MakeEnvironment, Message, Station, make_environment
-from oat.io.extras import DISTRIBUTION, import_extra
+from oat.io.extras import import_extra
 from oat.protocol import Protocol
 
 _PATIENCE = 5.0  # seconds for a cluster to open its door
@@ -89,11 +89,17 @@ def _check_reachable(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
 
 
+def _own_version() -> str:
+    """Return the version of oat in whichever process this runs."""
+    version: str = import_module("oat").__version__
+    return version
+
+
 def _check_version(ray: Any) -> None:
     """Records say which oat made them, so the cluster must have this one."""
-    here = version(DISTRIBUTION)
+    here = _own_version()
     try:
-        there = ray.get(ray.remote(version).remote(DISTRIBUTION))
+        there = ray.get(ray.remote(_own_version).remote())
     except ray.exceptions.RayError as error:
         raise SimulatorError(f"the Ray cluster does not have oat {here} ({type(error).__name__}: {error})") from error
     if there != here:

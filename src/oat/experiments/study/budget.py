@@ -83,7 +83,9 @@ def _time(run: Run) -> float:
     """
     config = run.config
     assert isinstance(config, FitConfig | TrainPolicyConfig)
-    perform(replace(config, recipe=replace(config.recipe, validate_every=config.recipe.steps)))
+    if config.recipe is not None:
+        config = replace(config, recipe=replace(config.recipe, validate_every=config.recipe.steps))
+    perform(config)
     log = config.out / "metrics.jsonl"
     lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     timed = [(line["step"], line["processor_seconds"]) for line in lines if "processor_seconds" in line]

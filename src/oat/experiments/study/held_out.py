@@ -16,8 +16,9 @@ from oat.io.checkpoints import CONFIG_FILE, find_checkpoint
 from oat.io.training_record import Measures, TrainingRecord, stored_record
 from oat.policies import Policy, load_policy
 from oat.tokenizers import ActionTokenizer
-from oat.tokenizers.evaluation import Chunks, draw_chunks
-from oat.training.tokenizers import load_tokenizer, split_windows
+from oat.tokenizers.loading import load_tokenizer
+from oat.tokenizers.measures import ChunkBatch, draw_chunks
+from oat.training.tokenizers import split_windows
 
 _BLOCK = 64  # windows that a policy sees at a time
 
@@ -49,7 +50,7 @@ def held_out_episodes(study: Study, record: TrainingRecord) -> Episodes:
     return episodes.select(held_out)
 
 
-def held_out_chunks(study: Study, tokenizer: ActionTokenizer) -> Chunks:
+def held_out_chunks(study: Study, tokenizer: ActionTokenizer) -> ChunkBatch:
     """As many as the scale looks at."""
     _, held_out = split_windows(open_dataset(study.data), tokenizer.space, *tokenizer.training_record.split())
     return draw_chunks(held_out, tokenizer, study.scale.chunks)

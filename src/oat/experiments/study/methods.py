@@ -1,9 +1,10 @@
 """The methods that the paper compares, and the variants that it takes apart."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
-from oat.training.config import TokenizerOptions
+from oat.tokenizers import TOKENIZERS
 
 
 @dataclass(frozen=True)
@@ -14,8 +15,9 @@ class Method:
     """As tables print it."""
     slug: str
     """As directories are called."""
-    tokenizer: Literal["bin", "fast", "quest", "oat"] | None
-    model: TokenizerOptions = field(default_factory=TokenizerOptions)
+    tokenizer: str | None
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Departures from the preset's tokenizer, named as on the command line."""
     prefixes: tuple[int, ...] = ()
     """Numbers of tokens K to act from; none where only the whole sequence decodes."""
     action_horizon: int = 32
@@ -26,7 +28,7 @@ class Method:
 
     @property
     def learned_tokenizer(self) -> bool:
-        return self.tokenizer in ("quest", "oat")
+        return self.tokenizer is not None and TOKENIZERS.config(self.tokenizer).trained()
 
     def run(self, kind: Literal["tokenizers", "policies", "records"], seed: int) -> str:
         """The run of that kind, as its directory in a study is called."""
@@ -38,12 +40,12 @@ class Method:
 
 
 OAT = Method("OAT", "oat", "oat", prefixes=(1, 2, 4, 8))
-UNORDERED = Method("OAT×", "oat-unordered", "oat", TokenizerOptions(keep="full"), (8,))
+UNORDERED = Method("OAT×", "oat-unordered", "oat", {"keep": "full"}, (8,))
 FULL_REGISTERS = Method(
     "OAT [full registers]",
     "oat-full-registers",
     "oat",
-    TokenizerOptions(register_attention="full"),
+    {"register_attention": "full"},
     (1, 2, 4, 8),
     paced_like="oat",
 )
@@ -51,11 +53,11 @@ UNORDERED_FULL_REGISTERS = Method(
     "OAT× [full registers]",
     "oat-unordered-full-registers",
     "oat",
-    TokenizerOptions(keep="full", register_attention="full"),
+    {"keep": "full", "register_attention": "full"},
     (8,),
     paced_like="oat-unordered",
 )
-FLOW = Method("OAT [flow decoder]", "oat-flow", "oat", TokenizerOptions(decoder="flow"), (1, 2, 4, 8))
+FLOW = Method("OAT [flow decoder]", "oat-flow", "oat", {"decoder": "flow"}, (1, 2, 4, 8))
 QUEST = Method("QueST", "quest", "quest")
 FAST = Method("FAST", "fast", "fast", slow=True)
 BIN = Method("Bin", "bin", "bin", slow=True)
@@ -76,7 +78,7 @@ def with_levels(levels: tuple[int, ...]) -> Method:
         OAT,
         name=f"OAT [{name}]",
         slug=f"oat-levels-{'-'.join(map(str, levels))}",
-        model=TokenizerOptions(levels=levels),
+        options={"levels": levels},
         prefixes=(8,),
         paced_like="oat",
     )
@@ -90,7 +92,7 @@ def with_horizons(action_horizon: int, latent_horizon: int) -> Method:
         OAT,
         name=f"OAT H_a={action_horizon} H_l={latent_horizon}",
         slug=f"oat-{action_horizon}x{latent_horizon}",
-        model=TokenizerOptions(latent_horizon=latent_horizon),
+        options={"latent_horizon": latent_horizon},
         prefixes=(latent_horizon,),
         action_horizon=action_horizon,
     )

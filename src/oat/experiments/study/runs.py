@@ -14,8 +14,8 @@ import oat
 from oat.errors import InvalidOption
 from oat.evaluation.config import EvalConfig
 from oat.io.atomic import explain_write_errors, staged_file
+from oat.io.commands import command_line
 from oat.sims.config import CollectConfig
-from oat.training.command_line import command_line
 from oat.training.config import FitConfig, TrainPolicyConfig
 
 Config = CollectConfig | FitConfig | TrainPolicyConfig | EvalConfig

@@ -16,7 +16,7 @@ from oat.experiments.study.scales import Scale
 from oat.policies import TokenDecoding
 from oat.sims import find_simulator, load_simulator
 from oat.sims.config import CollectConfig, SimulatorName
-from oat.training.config import FitConfig, RecipeOptions, TrainPolicyConfig
+from oat.training.config import FitConfig, TrainPolicyConfig
 
 DEMONSTRATIONS = "demos"
 
@@ -90,31 +90,31 @@ class Study:
     def tokenizer(self, method: Method, seed: int, steps: int | None) -> Run:
         assert method.tokenizer is not None
         name = method.run("tokenizers", seed)
-        config = FitConfig(
-            data=self.data,
-            out=self.folder / name,
-            tokenizer=method.tokenizer,
-            preset=self.scale.preset,
+        config = FitConfig.of(
+            self.data,
+            self.folder / name,
+            method.tokenizer,
+            self.scale.preset,
             action_horizon=method.action_horizon,
             seed=seed,
             resume=True,
-            model=method.model,
-            recipe=_recipe(steps) if method.learned_tokenizer else RecipeOptions(),
+            **method.options,
+            **(_recipe(steps) if method.learned_tokenizer else {}),
         )
         return Run(self.folder, name, config, self._demonstrated())
 
     def policy(self, method: Method, seed: int, steps: int | None) -> Run:
         name, tokenizer = method.run("policies", seed), method.run("tokenizers", seed)
-        config = TrainPolicyConfig(
-            data=self.data,
-            out=self.folder / name,
+        config = TrainPolicyConfig.of(
+            self.data,
+            self.folder / name,
+            self.scale.preset,
             policy="diffusion" if method.tokenizer is None else "autoregressive",
             tokenizer=None if method.tokenizer is None else self.folder / tokenizer,
-            preset=self.scale.preset,
             action_horizon=method.action_horizon if method.tokenizer is None else 32,
             seed=seed,
             resume=True,
-            recipe=_recipe(steps),
+            **_recipe(steps),
         )
         return Run(self.folder, name, config, self._demonstrated() if method.tokenizer is None else (tokenizer,))
 
@@ -175,5 +175,5 @@ class Study:
         yield Run(self.folder, evaluation.name, config, (policy.name,))
 
 
-def _recipe(steps: int | None) -> RecipeOptions:
-    return RecipeOptions() if steps is None else RecipeOptions(steps=steps, validate_every=max(10, steps // 8))
+def _recipe(steps: int | None) -> dict[str, int]:
+    return {} if steps is None else {"steps": steps, "validate_every": max(10, steps // 8)}

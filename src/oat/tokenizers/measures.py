@@ -1,4 +1,4 @@
-"""How well a tokenizer does on held-out chunks: distortion per prefix, use of the codebook."""
+"""How well a tokenizer does on held-out chunks: distortion per prefix, use of the codebook, speed."""
 
 import math
 import time
@@ -10,19 +10,20 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from oat.data.chunks import Windows
 from oat.data.shuffle import Permutation, derive_key
+from oat.data.stream import Source
 from oat.data.transforms import transform_inputs
+from oat.tokenizers.base import ActionTokenizer
 from oat.tokenizers.decoder import masked_error
-from oat.tokenizers.tokenizer import ActionTokenizer, MaxError
 from oat.tokenizers.tokens import Tokens
+from oat.tokenizers.tolerance import MaxError
 
 _DECODED_AT_ONCE = 512
 
 
 @dataclass(frozen=True)
-class Chunks:
-    """Chunks in action units, with the state that the tokenizer's transform refers to."""
+class ChunkBatch:
+    """Hold chunks in action units, with the state that the tokenizer's transform refers to."""
 
     actions: Float[Tensor, "chunks time dim"]
     valid: Bool[Tensor, "chunks time"]
@@ -31,53 +32,52 @@ class Chunks:
     def __len__(self) -> int:
         return len(self.actions)
 
-    def __getitem__(self, rows: Sequence[int]) -> "Chunks":
-        return Chunks(self.actions[rows], self.valid[rows], None if self.state is None else self.state[rows])
+    def __getitem__(self, rows: Sequence[int]) -> "ChunkBatch":
+        return ChunkBatch(self.actions[rows], self.valid[rows], None if self.state is None else self.state[rows])
 
-    def to(self, device: torch.device) -> "Chunks":
+    def to(self, device: torch.device) -> "ChunkBatch":
+        """Return the same chunks on another device."""
         state = None if self.state is None else self.state.to(device)
-        return Chunks(self.actions.to(device), self.valid.to(device), state)
+        return ChunkBatch(self.actions.to(device), self.valid.to(device), state)
 
     def encode(self, tokenizer: ActionTokenizer) -> Tokens:
+        """Return the chunks' tokens."""
         return tokenizer.encode(self.actions, self.valid, self.state)
 
 
-def draw_windows(windows: Windows, most: int | None = None) -> Int64[np.ndarray, " drawn"]:
-    """The numbers of all windows, or of `most` of them in a fixed random order."""
+def draw_windows(windows: Source, most: int | None = None) -> Int64[np.ndarray, " drawn"]:
+    """Return the numbers of all windows, or of `most` of them in a fixed random order."""
     numbers = np.arange(len(windows))
     if most is None or most >= len(windows):
         return numbers
     return Permutation(len(windows), derive_key(0))(numbers[:most])
 
 
-def draw_chunks(windows: Windows, tokenizer: ActionTokenizer, most: int | None = None) -> Chunks:
-    """The chunks of all windows, or of `most` of them in a fixed random order."""
+def draw_chunks(windows: Source, tokenizer: ActionTokenizer, most: int | None = None) -> ChunkBatch:
+    """Return the chunks of all windows, or of `most` of them in a fixed random order."""
     return chunks_at(windows, draw_windows(windows, most), tokenizer)
 
 
-def chunks_at(windows: Windows, numbers: Int64[np.ndarray, " chosen"], tokenizer: ActionTokenizer) -> Chunks:
-    return Chunks(*transform_inputs(windows[numbers], tokenizer.space.transform))
+def chunks_at(windows: Source, numbers: Int64[np.ndarray, " chosen"], tokenizer: ActionTokenizer) -> ChunkBatch:
+    """Return the chunks of the windows with these numbers."""
+    return ChunkBatch(*transform_inputs(windows[numbers], tokenizer.space.transform))
 
 
-def typical_chunks(chunks: Chunks, count: int) -> list[int]:
-    """From little motion to much, among chunks without invented steps where there are such."""
+def typical_chunks(chunks: ChunkBatch, count: int) -> list[int]:
+    """Return some chunks from little motion to much, without invented steps where there are such."""
     whole = torch.nonzero(chunks.valid.all(1)).squeeze(-1)
     whole = whole if len(whole) else torch.arange(len(chunks), device=chunks.valid.device)
     order = whole[chunks.actions[whole].var(1).sum(1).argsort()]
     return [int(order[round(share * (len(order) - 1))]) for share in torch.linspace(0.3, 0.95, count).tolist()]
 
 
-def prefix_lengths(tokenizer: ActionTokenizer) -> list[int]:
-    """The prefix lengths that decode: all for an ordered tokenizer, the whole for others."""
-    return list(range(1, tokenizer.max_tokens + 1)) if tokenizer.prefix_decodable else [tokenizer.max_tokens]
-
-
 @torch.no_grad()
 def decode_prefixes(
-    tokenizer: ActionTokenizer, tokens: Tokens, chunks: Chunks
+    tokenizer: ActionTokenizer, tokens: Tokens, chunks: ChunkBatch
 ) -> Float[Tensor, "chunks prefixes time dim"]:
-    """Every decodable prefix of every chunk, in action units."""
-    lengths, blocks = prefix_lengths(tokenizer), []
+    """Return what every decodable prefix of every chunk decodes to, in action units."""
+    lengths = tokenizer.prefix_lengths()
+    blocks = []
     for first in range(0, len(chunks), _DECODED_AT_ONCE):
         part = slice(first, first + _DECODED_AT_ONCE)
         state = None if chunks.state is None else chunks.state[part]
@@ -86,9 +86,9 @@ def decode_prefixes(
 
 
 def model_errors(
-    tokenizer: ActionTokenizer, decoded: Float[Tensor, "chunks prefixes time dim"], chunks: Chunks
+    tokenizer: ActionTokenizer, decoded: Float[Tensor, "chunks prefixes time dim"], chunks: ChunkBatch
 ) -> Float[Tensor, "chunks prefixes"]:
-    """Mean squared error of every chunk and prefix, in model space."""
+    """Return the mean squared error of every chunk and prefix, in model space."""
     chunks = chunks.to(tokenizer.device)
     target = tokenizer.to_model_space(chunks.actions, chunks.state)
     errors = [
@@ -99,15 +99,15 @@ def model_errors(
 
 
 @torch.no_grad()
-def distortions(tokenizer: ActionTokenizer, chunks: Chunks) -> Float[Tensor, "chunks prefixes"]:
-    """Mean squared error of every chunk for every decodable prefix, in model space."""
+def distortions(tokenizer: ActionTokenizer, chunks: ChunkBatch) -> Float[Tensor, "chunks prefixes"]:
+    """Return the mean squared error of every chunk for every decodable prefix, in model space."""
     tokens = chunks.encode(tokenizer)
     return model_errors(tokenizer, decode_prefixes(tokenizer, tokens, chunks), chunks)
 
 
 @dataclass(frozen=True)
 class CodebookUse:
-    """How one token position uses the vocabulary."""
+    """Describe how one token position uses the vocabulary."""
 
     used: float
     """Share of ids that occur at all."""
@@ -116,7 +116,7 @@ class CodebookUse:
 
 
 def codebook_use(tokens: Tokens, vocab_size: int) -> list[CodebookUse]:
-    """For each position, over all the given chunks."""
+    """Return the use of the vocabulary at each position, over all the given chunks."""
     uses = []
     for position in range(tokens.ids.shape[1]):
         ids: Int64[Tensor, " n"] = tokens.ids[tokens.lengths > position, position]
@@ -128,8 +128,8 @@ def codebook_use(tokens: Tokens, vocab_size: int) -> list[CodebookUse]:
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """A tokenizer on held-out chunks."""
+class TokenizerMeasures:
+    """Hold what was measured of a tokenizer on held-out chunks."""
 
     name: str
     kind: str
@@ -158,19 +158,20 @@ class Evaluation:
 @torch.no_grad()
 def evaluate(
     tokenizer: ActionTokenizer,
-    chunks: Chunks,
+    chunks: ChunkBatch,
     limits: tuple[float, ...] = (),
-    everything: Chunks | None = None,
+    everything: ChunkBatch | None = None,
     name: str = "",
-) -> Evaluation:
-    """Everything `oat inspect` shows of a tokenizer; use of the codebook is measured over `everything`, if given."""
+) -> TokenizerMeasures:
+    """Measure all that `oat inspect` shows of a tokenizer; use of the codebook over `everything`, if given."""
     chunks = chunks.to(tokenizer.device)
     begin = time.perf_counter()
     tokens = chunks.encode(tokenizer)
     encoded = time.perf_counter()
     decoded = decode_prefixes(tokenizer, tokens, chunks)
     seconds = (time.perf_counter() - encoded) / decoded.shape[1]
-    errors, fixed = model_errors(tokenizer, decoded, chunks), bool((tokens.lengths == tokenizer.max_tokens).all())
+    errors = model_errors(tokenizer, decoded, chunks)
+    fixed = bool((tokens.lengths == tokenizer.max_tokens).all())
     uses = []
     if fixed and tokenizer.max_tokens <= 64:
         seen = tokens if everything is None else everything.encode(tokenizer)
@@ -179,13 +180,13 @@ def evaluate(
     squares = (decoded - chunks.actions[:, None]).square() * chunks.valid[:, None, :, None]
     rmse = (squares.sum((0, 2)) / chunks.valid.sum()).sqrt()
     worst = MaxError(0.0).measure(decoded, chunks.actions[:, None], chunks.valid[:, None])
-    return Evaluation(
+    return TokenizerMeasures(
         name=name or tokenizer.kind,
         kind=tokenizer.kind,
         chunks=len(chunks),
         tokens=mean_length,
         bits=mean_length * math.log2(tokenizer.vocab_size),
-        prefixes=tuple(prefix_lengths(tokenizer)),
+        prefixes=tuple(tokenizer.prefix_lengths()),
         mse=tuple(errors.mean(0).tolist()),
         rmse=tuple(tuple(row) for row in rmse.tolist()),
         monotone=float((errors.diff(dim=1) <= 0).all(1).double().mean()),
@@ -198,7 +199,6 @@ def evaluate(
 
 
 def _lengths_within(worst: Float[Tensor, "chunks prefixes"], limit: float) -> tuple[int, ...]:
-    """How many chunks need 1, 2, … tokens; those that stay above the limit count among the last."""
-    enough = worst <= limit
-    shortest = torch.where(enough.any(1), enough.int().argmax(1), worst.shape[1] - 1)
-    return tuple(torch.bincount(shortest, minlength=worst.shape[1]).tolist())
+    """Count the chunks that need 1, 2, … tokens; those that stay above the limit count among the last."""
+    shortest = MaxError(limit).shortest(worst)
+    return tuple(torch.bincount(shortest - 1, minlength=worst.shape[1]).tolist())

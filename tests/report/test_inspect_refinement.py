@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from oat.errors import InvalidOption
-from oat.report.refinement import draw_refinement, inspect_refinement
-from oat.tokenizers.evaluation import Chunks
+from oat.report.inspect_refinement import draw_refinement, inspect_refinement
+from oat.tokenizers.measures import ChunkBatch
 from tests.tokenizers.fitted import DIM, HORIZON, fitted, smooth_chunks
 
 
@@ -26,6 +26,6 @@ def test_it_is_drawn_from_a_data_set(tmp_path: Path) -> None:
 
 
 def test_only_what_has_prefixes_refines(tmp_path: Path) -> None:
-    chunks = Chunks(smooth_chunks(5), torch.ones(5, HORIZON, dtype=torch.bool), None)
+    chunks = ChunkBatch(smooth_chunks(5), torch.ones(5, HORIZON, dtype=torch.bool), None)
     with pytest.raises(InvalidOption, match=r"fast has no prefixes"):
         draw_refinement(fitted("fast"), chunks, tmp_path / "picture.png")

@@ -12,9 +12,10 @@ from oat.data.episodes import open_dataset
 from oat.errors import InvalidOption
 from oat.io.atomic import staged_file
 from oat.io.extras import import_extra
-from oat.tokenizers.evaluation import Chunks, decode_prefixes, draw_chunks, model_errors, typical_chunks
-from oat.tokenizers.tokenizer import ActionTokenizer
-from oat.training.tokenizers import load_tokenizer, split_windows
+from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.loading import load_tokenizer
+from oat.tokenizers.measures import ChunkBatch, decode_prefixes, draw_chunks, model_errors, typical_chunks
+from oat.training.tokenizers import split_windows
 
 _CHUNKS = 2048
 _ROWS = 3
@@ -39,7 +40,7 @@ def inspect_refinement(path: Path, data: Path, picture: Path) -> None:
     Console(soft_wrap=True).print(f"picture: {picture}", highlight=False, markup=False)
 
 
-def draw_refinement(tokenizer: ActionTokenizer, chunks: Chunks, picture: Path) -> None:
+def draw_refinement(tokenizer: ActionTokenizer, chunks: ChunkBatch, picture: Path) -> None:
     """Draw what 1, 2, 4, … tokens say of three chunks, from one with little motion to one with much.
 
     Two-dimensional actions are drawn as a path in the plane, others as curves over time.

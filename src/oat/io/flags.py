@@ -1,0 +1,15 @@
+"""How fields of a configuration appear on the command line, where that differs from how they are called."""
+
+from typing import Any
+
+import tyro
+
+HIDDEN: Any = tyro.conf.Suppress
+"""The annotation of a field that follows from others, and is therefore not an option."""
+POSITIONAL: Any = tyro.conf.Positional
+"""The annotation of a field that is given without a flag."""
+
+
+def flag(name: str) -> Any:
+    """Return the annotation that gives a field this name on the command line."""
+    return tyro.conf.arg(name=name)
