@@ -32,7 +32,6 @@ from rich.table import Table
 
 from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import STATE, Episodes
-from oat.data.normalize import Normalizer, action_statistics
 from oat.evaluation.protocol import find_protocol
 from oat.evaluation.records import EpisodeKey
 from oat.evaluation.rollout import Episode, Rollout
@@ -43,8 +42,6 @@ from oat.policies import AutoregressivePolicy, TokenDecoding
 from oat.policies.context import describe_context
 from oat.sims.metaworld import ACTION_DIM, STATE_DIM, MetaWorldEnv
 from oat.tokenizers import OATTokenizer
-from oat.tokenizers.config import OAT_PRESETS
-from oat.tokenizers.space import ActionSpace
 from oat.training.policies import PRESETS
 
 CORES, HORIZON = 2, 32
@@ -140,8 +137,9 @@ def make_policy(task: str) -> AutoregressivePolicy:
     actions = generator.uniform(-1, 1, (2000, ACTION_DIM)).astype(np.float32)
     states = generator.normal(size=(2000, STATE_DIM)).astype(np.float32)
     episodes = Episodes.from_arrays(actions, [100] * 20, [task] * 20, observations={STATE: states})
-    tokenizer = OATTokenizer(ActionSpace(HORIZON, ACTION_DIM), OAT_PRESETS["cpu"].model)
-    tokenizer.normalizer = Normalizer.from_statistics(action_statistics(Windows(episodes, WindowConfig(HORIZON, 2))))
+    windows = Windows(episodes, WindowConfig(HORIZON, 2))
+    batch = windows[np.arange(len(windows))]
+    tokenizer = OATTokenizer.fit(batch.actions, batch.valid_mask, steps=0, validation=0.0)
     return AutoregressivePolicy(describe_context(episodes, (STATE,)), tokenizer, PRESETS["cpu"].model).eval()
 
 

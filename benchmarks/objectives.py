@@ -170,7 +170,7 @@ def train(objective: Objective, data: Path, steps: int, seed: int) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         begin = time.process_time()
-        recipe = {"steps": steps, "batch_size": objective.chunks, "validate_every": steps}
+        recipe: dict[str, Any] = {"steps": steps, "batch_size": objective.chunks, "validate_every": steps}
         fit_tokenizer(FitConfig.of(data, out, seed=seed, **objective.options, **recipe))
         last = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
     errors = [value for name, value in last.items() if name.startswith("validation/mse_")]

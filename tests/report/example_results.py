@@ -4,6 +4,7 @@ import base64
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -74,7 +75,7 @@ def write_video(path: Path) -> None:
 def write_results(root: Path) -> Path:
     """Everything that the page has a section for."""
     demos = write_demonstrations(root / "demos")
-    recipe = {"steps": 40, "validate_every": 20}
+    recipe: dict[str, Any] = {"steps": 40, "validate_every": 20}
     fit_tokenizer(FitConfig.of(demos, root / "tokenizers/oat-seed0", preset="tiny", action_horizon=HORIZON, **recipe))
     fit_tokenizer(FitConfig.of(demos, root / "tokenizers/bin-seed0", "bin", action_horizon=HORIZON))
     fit_tokenizer(FitConfig.of(demos, root / "tokenizers" / HOSTILE_NAME, "fast", action_horizon=HORIZON))
