@@ -14,6 +14,7 @@ from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import Episodes
 from oat.data.normalize import Normalizer, action_statistics
 from oat.errors import InvalidOption
+from oat.nn.recipe import TrainConfig
 from oat.nn.width import Width
 from oat.tokenizers.autoencoder import AutoencoderTokenizer, crowding
 from oat.tokenizers.base import ActionTokenizer
@@ -28,8 +29,7 @@ from oat.training.fitting import TokenizerTraining
 from oat.training.loop import train
 from tests.tokenizers.fitted import DIM, HORIZON, fitted, fitted_to, smooth_chunks, untrained
 
-RECIPE = OAT_PRESETS["tiny"].training
-assert RECIPE is not None
+RECIPE = OAT_PRESETS["tiny"].training or TrainConfig()
 
 
 def test_the_mask_is_the_paper_s() -> None:
