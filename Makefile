@@ -2,16 +2,18 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := formats,metaworld,libero,pusht,ray,export,serve,report,hf,wandb,dev
+EXTRAS := formats,metaworld,libero,pusht,ray,export,serve,report,hf,wandb,docs,dev
 WITHOUT_DEPENDENCIES := hf-libero==0.1.4 openpi-client==0.1.2  # what they pin or pull in is for other code than we call
 export MPLBACKEND := Agg
 
-.PHONY: help setup demo test lint unit bench clean
+.PHONY: help setup demo test lint docs unit wheel bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   MetaWorld demonstrations, a tokenizer, a policy, its success for K = 1, 2, 4, 8: out/demo/page.html"
-	@echo "make test   lint, types and tests"
+	@echo "make test   lint, types, the documentation and the tests"
+	@echo "make docs   the documentation as a site: out/site/index.html"
+	@echo "make wheel  what is published, a wheel and a source distribution: out/dist"
 	@echo "make bench  the benchmarks, printed as tables"
 	@echo "make clean  remove the virtual environment and outputs"
 
@@ -41,15 +43,23 @@ demo: setup
 		$$($(BIN)/python -m oat.sims.rendering > /dev/null && echo --videos 1)
 	$(BIN)/oat report $(DEMO) --out $(DEMO)/page.html
 
-test: setup lint unit
+test: setup lint docs unit
 
 lint: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 unit: setup $(VENV)/.browser
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
+
+wheel: setup
+	rm -rf out/dist
+	$(BIN)/python -m build --no-isolation --outdir out/dist
 
 bench: setup
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/data.py

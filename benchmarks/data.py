@@ -1,4 +1,4 @@
-"""What the data layer does per second: windows, opening, collecting. Ratios come from one run on one machine.
+"""Measure what the data layer does per second: windows, opening, collecting; ratios come from one run.
 
 OMP_NUM_THREADS=1 python benchmarks/data.py [--frames 10000000] [--tasks box-close coffee-pull disassemble stick-pull]
 """
@@ -17,16 +17,20 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from oat.data.chunks import WindowConfig, Windows, stream
+from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import STATE, open_dataset
-from oat.data.lerobot_writer import LeRobotWriter
+from oat.data.lerobot import LeRobotWriter
+from oat.data.stream import stream
 from oat.interfaces import Demonstration, ExpertConfig
 from oat.sims import load_simulator
 from oat.sims.collect import AttemptStore, attempt_seed, run_attempt
 from oat.sims.config import CollectConfig
 from oat.sims.metaworld import MetaWorldEnv
 
-ACTION_DIM, STATE_DIM, HORIZON, BATCH = 7, 14, 32, 256
+ACTION_DIM = 7
+STATE_DIM = 14
+HORIZON = 32
+BATCH = 256
 REPEATS = 5
 
 
@@ -61,7 +65,7 @@ Row = tuple[str, str, str]
 
 
 def measure_windows(folder: Path, frames: int) -> list[Row]:
-    """Shuffled batches with states and masks from a memory-mapped set; the process's own memory before and after."""
+    """Time shuffled batches with states and masks from a memory-mapped set, and measure the process's own memory."""
     path = folder / "large.npz"
     write_large(path, frames)
     before = anonymous_megabytes()
@@ -89,7 +93,7 @@ def measure_windows(folder: Path, frames: int) -> list[Row]:
 
 
 def write_large(path: Path, frames: int) -> None:
-    """Random walks in episodes of about 200 steps, written without ever holding the set in memory."""
+    """Write random numbers in episodes of about 200 steps, without ever holding the set in memory."""
     generator = np.random.default_rng(0)
     lengths = generator.integers(100, 300, size=frames // 100)
     ends = np.cumsum(lengths)
@@ -107,7 +111,7 @@ def write_large(path: Path, frames: int) -> None:
 
 
 def measure_opening(folder: Path, frames: int) -> list[Row]:
-    """A LeRobot v3.0 set: metadata and actions, then the first use of the states."""
+    """Time opening a LeRobot v3.0 set, which reads metadata and actions, then the first use of the states."""
     path = folder / "lerobot"
     generator = np.random.default_rng(0)
     with LeRobotWriter(path, 50) as writer:
@@ -125,7 +129,7 @@ def measure_opening(folder: Path, frames: int) -> list[Row]:
 
 
 def measure_collecting(folder: Path, tasks: tuple[str, ...], episodes: int) -> list[Row]:
-    """Steps per second of collecting against stepping the simulator through the very same episodes and nothing else."""
+    """Time collecting against stepping the simulator through the very same episodes and nothing else."""
     config = CollectConfig("metaworld", tasks, folder / "out", episodes)
     demonstrations = {}
     for task in tasks:
@@ -135,7 +139,8 @@ def measure_collecting(folder: Path, tasks: tuple[str, ...], episodes: int) -> l
         run_attempt(task, 999, config, AttemptStore(folder / "warm-up"))
         step_raw(task, 0, demonstrations[task, 0])
     steps = sum(len(d.actions) for d in demonstrations.values())
-    collecting, stepping = np.zeros(REPEATS), np.zeros(REPEATS)
+    collecting = np.zeros(REPEATS)
+    stepping = np.zeros(REPEATS)
     for repeat in range(REPEATS):
         store = AttemptStore(folder / f"attempts-{repeat}")
         for (task, number), shown in demonstrations.items():  # in turn, so that other load falls on all alike
@@ -158,7 +163,7 @@ def measure_collecting(folder: Path, tasks: tuple[str, ...], episodes: int) -> l
 
 
 def timed(work: Callable[[], object]) -> float:
-    """CPU seconds of this process, which other load on the machine disturbs less than wall-clock time."""
+    """Return CPU seconds of this process, which other load on the machine disturbs less than wall-clock time."""
     begin = time.process_time()
     work()
     return time.process_time() - begin
@@ -168,7 +173,7 @@ _ENVIRONMENTS: dict[str, MetaWorldEnv] = {}
 
 
 def step_raw(task: str, number: int, demonstration: Demonstration) -> None:
-    """MetaWorld's own environment object: reset and step, nothing recorded."""
+    """Reset and step MetaWorld's own environment object through a demonstration, and record nothing."""
     if task not in _ENVIRONMENTS:
         _ENVIRONMENTS[task] = MetaWorldEnv(task)
     env = _ENVIRONMENTS[task]._env
@@ -179,12 +184,12 @@ def step_raw(task: str, number: int, demonstration: Demonstration) -> None:
 
 
 def parallel_speedup(tasks: tuple[str, ...], episodes: int, folder: Path) -> float:
-    """Aggregate steps per second of two processes over one, each doing the same work, after they have started."""
+    """Return the steps per second of two processes over those of one, all doing the same work, after starting up."""
     spawn = multiprocessing.get_context("spawn")
     rates = {}
     for processes in (1, 2):
         with spawn.Pool(processes) as pool:
-            pool.map(_warm_up, [(tasks, folder)] * processes, chunksize=1)
+            pool.map(_warm_up, [(tasks, folder) for _ in range(processes)], chunksize=1)
             work = [(tasks, episodes, folder / f"parallel-{processes}-{number}") for number in range(processes)]
             begin = time.perf_counter()
             steps = pool.map(_collect_all, work, chunksize=1)
@@ -206,7 +211,7 @@ def _collect_all(arguments: tuple[tuple[str, ...], int, Path]) -> int:
 
 
 def anonymous_megabytes() -> float:
-    """This process's resident memory that is not backed by files (RssAnon)."""
+    """Return this process's resident memory that is not backed by files (RssAnon), in megabytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("RssAnon"):
             return int(line.split()[1]) / 1024

@@ -32,21 +32,20 @@ from rich.table import Table
 
 from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import STATE, Episodes
-from oat.data.normalize import Normalizer, action_statistics
-from oat.evaluation.protocol import PROTOCOLS
+from oat.evaluation.protocol import find_protocol
 from oat.evaluation.records import EpisodeKey
 from oat.evaluation.rollout import Episode, Rollout
-from oat.evaluation.workers.pool import Crew, Lost, Worker
+from oat.evaluation.workers.pool import EnvironmentPool, Lost, Slot
 from oat.evaluation.workers.processes import LocalProcesses, PipeLink
 from oat.evaluation.workers.worker import Answer, Message, Reset, Segment
 from oat.policies import AutoregressivePolicy, TokenDecoding
 from oat.policies.context import describe_context
 from oat.sims.metaworld import ACTION_DIM, STATE_DIM, MetaWorldEnv
-from oat.tokenizers.tokenizer import ActionSpace
+from oat.tokenizers import OATTokenizer
 from oat.training.policies import PRESETS
-from oat.training.tokenizers import make_tokenizer
 
-CORES, HORIZON = 2, 32
+CORES = 2
+HORIZON = 32
 Played = tuple[int, np.ndarray]
 """An episode's condition and its actions."""
 
@@ -62,13 +61,14 @@ def main(task: str = "box-close", episodes: int = 40, steps: int = 500, repeats:
         batch: Chunks that the policy computes together.
     """
     torch.set_num_threads(1)
-    policy, turns = make_policy(task), []
-    with closing(WatchedCrew(steps, batch)) as crew, multiprocessing.get_context("spawn").Pool(CORES) as pool:
-        crew.warm_up(task)
-        replay(pool, task, [(0, np.zeros((100, ACTION_DIM), np.float32))] * CORES)
+    policy = make_policy(task)
+    turns = []
+    with closing(WatchedPool(steps, batch)) as ours, multiprocessing.get_context("spawn").Pool(CORES) as bare:
+        ours.warm_up(task)
+        replay(bare, task, [(0, np.zeros((100, ACTION_DIM), np.float32))] * CORES)
         for _ in range(repeats):
-            ours, played = roll_out(policy, crew, task, episodes, batch)
-            turns.append((ours, replay(pool, task, played)))
+            cost, played = roll_out(policy, ours, task, episodes, batch)
+            turns.append((cost, replay(bare, task, played)))
     table = Table("measure", "value", "required", box=box.MARKDOWN)
     for row in summarize(turns):
         table.add_row(*row)
@@ -76,13 +76,16 @@ def main(task: str = "box-close", episodes: int = 40, steps: int = 500, repeats:
 
 
 class Cost:
-    """Steps taken between two moments, and the seconds that they took: on the clock, and of processors."""
+    """Hold the steps taken between two moments, and the seconds that they took: on the clock, and of processors."""
 
     def __init__(self, processes: Sequence[int]) -> None:
-        self._processes, self.steps = processes, 0
-        self._begin, self._cpu = time.perf_counter(), cpu_seconds(processes)
+        self._processes = processes
+        self.steps = 0
+        self._begin = time.perf_counter()
+        self._cpu = cpu_seconds(processes)
 
     def stop(self, steps: int) -> "Cost":
+        """Stop the clocks, and return the cost of so many steps."""
         self.steps = steps
         self.seconds = time.perf_counter() - self._begin
         self.cpu = cpu_seconds(self._processes) - self._cpu
@@ -90,10 +93,12 @@ class Cost:
 
     @property
     def rate(self) -> float:
+        """Return the steps per second on the clock."""
         return self.steps / self.seconds
 
 
 def cpu_seconds(processes: Sequence[int]) -> float:
+    """Return what these processes have taken of processors since they were started."""
     ticks = 0
     for process in processes:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
@@ -101,63 +106,69 @@ def cpu_seconds(processes: Sequence[int]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-class WatchedCrew(Crew[PipeLink]):
-    """Remembers what was executed."""
+class WatchedPool(EnvironmentPool[PipeLink]):
+    """Remember what was executed, so that the bare simulators can execute the same."""
 
     def __init__(self, steps: int, batch: int) -> None:
-        super().__init__(LocalProcesses(replace(PROTOCOLS["metaworld"], max_steps=steps)), CORES, seats=batch)
-        self.played: dict[Worker, list[tuple[int, list[np.ndarray]]]] = defaultdict(list)
+        protocol = replace(find_protocol("metaworld"), max_steps=steps)
+        super().__init__(LocalProcesses(protocol), CORES, slots_per_process=batch)
+        self.played: dict[Slot, list[tuple[int, list[np.ndarray]]]] = defaultdict(list)
 
     @property
     def process_ids(self) -> list[int]:
+        """Return the processes that simulate, to ask the system what they took."""
         return [int(link._process.pid or 0) for link in self._links.values()]
 
-    def send(self, worker: Worker, message: Message) -> None:
+    def send(self, slot: Slot, message: Message) -> None:
         if isinstance(message, Reset):
-            self.played[worker].append((message.condition, []))
-        super().send(worker, message)
+            self.played[slot].append((message.condition, []))
+        super().send(slot, message)
 
-    def wait(self) -> list[tuple[Worker, Answer | Lost]]:
+    def wait(self) -> list[tuple[Slot, Answer | Lost]]:
         answers = super().wait()
-        for worker, answer in answers:
+        for slot, answer in answers:
             assert isinstance(answer, Segment), answer
             if len(answer.executed):
-                self.played[worker][-1][1].append(answer.executed)
+                self.played[slot][-1][1].append(answer.executed)
         return answers
 
     def warm_up(self, task: str) -> None:
         """Start all processes and build all environments before the clock runs."""
-        for worker in self.workers:
-            self.send(worker, Reset(task, 0))
-        left = len(self.workers)
+        for slot in self.slots:
+            self.send(slot, Reset(task, 0))
+        left = len(self.slots)
         while left:
             left -= len(self.wait())
 
 
 def make_policy(task: str) -> AutoregressivePolicy:
+    """Return an untrained policy of the cpu preset's size."""
     generator = np.random.default_rng(0)
     actions = generator.uniform(-1, 1, (2000, ACTION_DIM)).astype(np.float32)
     states = generator.normal(size=(2000, STATE_DIM)).astype(np.float32)
     episodes = Episodes.from_arrays(actions, [100] * 20, [task] * 20, observations={STATE: states})
-    tokenizer = make_tokenizer("oat", ActionSpace(HORIZON, ACTION_DIM), "cpu")
-    tokenizer.normalizer = Normalizer.from_statistics(action_statistics(Windows(episodes, WindowConfig(HORIZON, 2))))
+    windows = Windows(episodes, WindowConfig(HORIZON, 2))
+    chunks = windows[np.arange(len(windows))]
+    tokenizer = OATTokenizer.fit(chunks.actions, chunks.valid_mask, preset="cpu", steps=0, progress=False)
     return AutoregressivePolicy(describe_context(episodes, (STATE,)), tokenizer, PRESETS["cpu"].model).eval()
 
 
 def roll_out(
-    policy: AutoregressivePolicy, crew: WatchedCrew, task: str, episodes: int, batch: int
+    policy: AutoregressivePolicy, pool: WatchedPool, task: str, episodes: int, batch: int
 ) -> tuple[Cost, list[Played]]:
-    """What it took, and the episodes as they went."""
+    """Return what the rollouts took, and the episodes as they went."""
     keys = [EpisodeKey("", "oat", 0, "", "K=8", task, "selection", number, 0) for number in range(episodes)]
-    crew.played.clear()
-    cost = Cost([os.getpid(), *crew.process_ids])
-    Rollout(policy, crew, batch, lambda record, video: None).run(Episode(key, TokenDecoding(8), task) for key in keys)
-    played = [(condition, np.concatenate(parts)) for worker in crew.played.values() for condition, parts in worker]
+    pool.played.clear()
+    cost = Cost([os.getpid(), *pool.process_ids])
+    Rollout(policy, pool, batch, lambda record, video: None).run(Episode(key, TokenDecoding(8), task) for key in keys)
+    played = [
+        (condition, np.concatenate(parts)) for played_in in pool.played.values() for condition, parts in played_in
+    ]
     return cost.stop(sum(len(actions) for _, actions in played)), played
 
 
 def replay(pool: Any, task: str, played: Sequence[Played]) -> Cost:
-    """The same episodes in bare simulators, one per core."""
+    """Execute the same episodes in bare simulators, one per core, and return what that took."""
     cost = Cost([process.pid for process in pool._pool])
     pool.starmap(_step, [(task, *episode) for episode in played], chunksize=1)
     return cost.stop(sum(len(actions) for _, actions in played))
@@ -169,7 +180,7 @@ def _bare(task: str) -> Any:
 
 
 def _step(task: str, condition: int, actions: np.ndarray) -> None:
-    """MetaWorld's own environment object: reset and step, nothing else."""
+    """Reset and step MetaWorld's own environment object, nothing else."""
     env = _bare(task)
     env.seed(condition)
     env.reset()
@@ -178,6 +189,7 @@ def _step(task: str, condition: int, actions: np.ndarray) -> None:
 
 
 def summarize(turns: Sequence[tuple[Cost, Cost]]) -> list[tuple[str, str, str]]:
+    """Return the rows of the table: medians over the turns."""
     ours, bare = (statistics.median(turn[side].rate for turn in turns) for side in (0, 1))
     clock = statistics.median(ours.rate / bare.rate for ours, bare in turns)
     cpu = statistics.median((bare.cpu / bare.steps) / (ours.cpu / ours.steps) for ours, bare in turns)

@@ -1,4 +1,4 @@
-"""What a policy server must survive: messages that are no requests, and requests that no policy can answer."""
+"""Generate what a policy server must survive: messages that are not requests, and requests without an answer."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +12,7 @@ KEY = "observation.state"
 
 
 def hostile_messages(shape: tuple[int, ...], seed: int = 0) -> Iterator[bytes | str]:
-    """Bad messages without end, for a policy that sees a state of this shape; every one must be refused."""
+    """Yield bad messages without end, for a policy that sees a state of this shape; every one must be refused."""
     generator = np.random.default_rng(seed)
     fine = pack({KEY: np.zeros(shape, np.float32), "prompt": "push"})
     while True:
@@ -22,9 +22,9 @@ def hostile_messages(shape: tuple[int, ...], seed: int = 0) -> Iterator[bytes | 
 
 
 def _malformed(generator: np.random.Generator, fine: bytes) -> list[bytes | str]:
-    """Not msgpack, or not a map."""
+    """Return messages that are not msgpack, or not a map."""
     flipped = bytearray(fine)
-    flipped[0] ^= 0x40
+    flipped[0] ^= 0x40  # the byte that says "map"
     return [
         b"",
         generator.bytes(int(generator.integers(1, 4000))) + b"\xc1",  # a byte that msgpack never uses
@@ -43,7 +43,7 @@ def _malformed(generator: np.random.Generator, fine: bytes) -> list[bytes | str]
 
 
 def _wrong_arrays(shape: tuple[int, ...]) -> list[bytes]:
-    """Arrays that are not what they say, or say what no array is."""
+    """Return messages whose arrays contradict their descriptions, or whose descriptions fit no array of numbers."""
     data = bytes(4 * int(np.prod(shape)))
     described = [
         ("O", shape, data),
@@ -68,7 +68,7 @@ def _wrong_arrays(shape: tuple[int, ...]) -> list[bytes]:
 
 
 def _wrong_requests(shape: tuple[int, ...]) -> list[bytes]:
-    """Sound messages that no policy can answer."""
+    """Return well-formed messages that no policy can answer."""
     state = np.zeros(shape, np.float32)
     messages: list[dict[str, Any]] = [
         {},

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,15 +31,18 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from oat.tokenizers.tokenizer import ActionSpace
-from oat.training.config import FitConfig, RecipeOptions, TokenizerOptions
+from oat.tokenizers import OATTokenizer
+from oat.tokenizers.config import OATConfig
+from oat.tokenizers.space import ActionSpace
+from oat.training.config import FitConfig
+from oat.training.fitting import choose_config
 from oat.training.optimizers import make_optimizers
-from oat.training.tokenizers import PRESETS, fit_tokenizer, make_tokenizer
+from oat.training.tokenizers import fit_tokenizer
 
 
 @dataclass(frozen=True)
 class Objective:
-    """What is minimised in a step."""
+    """Describe what is minimised in a step."""
 
     prefixes: int = 1
     """Decoded of every encoded chunk."""
@@ -52,8 +56,9 @@ class Objective:
         return f"{self.prefixes} × {self.chunks}"
 
     @property
-    def options(self) -> TokenizerOptions:
-        return TokenizerOptions(keep="uniform", prefixes=self.prefixes, balance=self.balance, spread=0.0)
+    def options(self) -> dict[str, Any]:
+        """Return the objective as options of `oat fit`."""
+        return {"keep": "uniform", "prefixes": self.prefixes, "balance": self.balance, "spread": 0.0}
 
 
 PLAIN = Objective()
@@ -74,7 +79,7 @@ _NO_WORSE = 1.02
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an objective led to."""
+    """Hold what an objective led to."""
 
     steps: int
     seconds: float
@@ -115,7 +120,7 @@ def main(
 
 
 def count_steps(minutes: float, record: Path) -> dict[str, int]:
-    """How many steps of each size take the given processor time; weights cost nothing.
+    """Count how many steps of each size take the given processor time; weights cost nothing.
 
     Plain steps are timed first; what was added later is timed in turn with them.
     """
@@ -130,7 +135,7 @@ def count_steps(minutes: float, record: Path) -> dict[str, int]:
 
 
 def time_steps(*objectives: Objective) -> list[float]:
-    """Processor seconds of a step of each, taken in turn."""
+    """Return the processor seconds of a step of each, taken in turn."""
     steps = [_training_step(objective) for objective in objectives]
     seconds: list[list[float]] = [[] for _ in objectives]
     for _ in range(_ROUNDS):
@@ -142,10 +147,15 @@ def time_steps(*objectives: Objective) -> list[float]:
 
 
 def _training_step(objective: Objective) -> Callable[[], None]:
-    """A step of the cpu preset's recipe, the optimizers' work included."""
-    model, rows = make_tokenizer("oat", ActionSpace(32, 4), "cpu", objective.options), objective.chunks
-    optimizers = make_optimizers(model, {}, PRESETS["cpu"].training)
-    chunks, valid, generator = torch.randn(rows, 32, 4), torch.ones(rows, 32, dtype=torch.bool), torch.Generator()
+    """Return a step of the cpu preset's recipe, the optimizers' work included."""
+    config, recipe = choose_config(OATTokenizer, "cpu", objective.options)
+    assert isinstance(config, OATConfig)
+    assert recipe is not None
+    model = OATTokenizer(ActionSpace(32, 4), config)
+    optimizers = make_optimizers(model, {}, recipe)
+    chunks = torch.randn(objective.chunks, 32, 4)
+    valid = torch.ones(objective.chunks, 32, dtype=torch.bool)
+    generator = torch.Generator()
 
     def step() -> None:
         torch.autograd.backward(model(chunks, valid, generator).loss)
@@ -158,16 +168,17 @@ def _training_step(objective: Objective) -> Callable[[], None]:
 
 def train(objective: Objective, data: Path, steps: int, seed: int) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
-        out, begin = Path(folder) / "run", time.process_time()
-        recipe = RecipeOptions(steps=steps, batch_size=objective.chunks, validate_every=steps)
-        fit_tokenizer(FitConfig(data, out, seed=seed, model=objective.options, recipe=recipe))
+        out = Path(folder) / "run"
+        begin = time.process_time()
+        recipe: dict[str, Any] = {"steps": steps, "batch_size": objective.chunks, "validate_every": steps}
+        fit_tokenizer(FitConfig.of(data, out, seed=seed, **objective.options, **recipe))
         last = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
     errors = [value for name, value in last.items() if name.startswith("validation/mse_")]
     return Outcome(steps, time.process_time() - begin, errors)
 
 
 def make_table(outcomes: dict[str, dict[int, Outcome]]) -> Table:
-    """One row per objective: errors relative to plain uniform's with the same seed, as geometric means over seeds."""
+    """Return a row per objective: errors relative to plain uniform's of the same seed, geometric means over seeds."""
     columns = (f"D_{k}" for k in range(1, 9))
     table = Table("objective", "seeds", "steps", *columns, "mean", "largest", box=box.MARKDOWN)
     plain = {seed: np.log(outcome.mse) for seed, outcome in outcomes["uniform"].items()}

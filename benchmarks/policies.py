@@ -27,10 +27,10 @@ from oat.export.latency import time_calls
 from oat.interfaces import Observation
 from oat.policies import AutoregressivePolicy, TokenDecoding
 from oat.policies.context import describe_context
-from oat.tokenizers.tokenizer import ActionSpace
+from oat.tokenizers import OATTokenizer
+from oat.tokenizers.space import ActionSpace
 from oat.training.policies import PolicyTraining
 from oat.training.token_cache import TokenCache
-from oat.training.tokenizers import make_tokenizer
 
 HORIZON, DIM, STATE_DIM, BATCH = 32, 7, 39, 64
 REFERENCE_MS = 27 + 8  # the authors' code on a machine of this kind: 8 tokens, then detokenizing (best of its range)
@@ -57,7 +57,7 @@ def make_policy() -> tuple[AutoregressivePolicy, PolicyTraining]:
     states = generator.normal(size=(2000, STATE_DIM)).astype(np.float32)
     episodes = Episodes.from_arrays(actions, [100] * 20, observations={STATE: states})
     windows = Windows(episodes, WindowConfig(HORIZON, 2, (STATE,)))
-    tokenizer = make_tokenizer("oat", ActionSpace(HORIZON, DIM), "paper")
+    tokenizer = OATTokenizer(ActionSpace(HORIZON, DIM))
     tokenizer.normalizer = Normalizer.from_statistics(action_statistics(windows))
     policy = AutoregressivePolicy(describe_context(episodes, (STATE,)), tokenizer).eval()
     table = generator.integers(0, tokenizer.vocab_size, (len(windows), tokenizer.max_tokens + 1)).astype(np.int32)

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,31 +29,30 @@ from rich.console import Console
 from rich.table import Table
 
 from oat.data.episodes import open_dataset
-from oat.data.normalize import Normalizer
-from oat.data.statistics import RunningStatistics
-from oat.tokenizers import ActionTokenizer, FASTTokenizer
-from oat.tokenizers.evaluation import codebook_use, draw_chunks
-from oat.tokenizers.tokenizer import ActionSpace
-from oat.training.config import FitConfig, RecipeOptions, TokenizerOptions
-from oat.training.tokenizers import fit_tokenizer, load_tokenizer, make_tokenizer, split_windows
+from oat.tokenizers import TOKENIZERS, ActionTokenizer, FASTTokenizer
+from oat.tokenizers.config import OAT_PRESETS, OATConfig
+from oat.tokenizers.loading import load_tokenizer
+from oat.tokenizers.measures import codebook_use, draw_chunks
+from oat.training.config import FitConfig
+from oat.training.tokenizers import fit_tokenizer, split_windows
 
 HORIZON, DIM = 32, 7
 REFERENCE_ENCODE_RATE = 700  # chunks/s of the authors' encoder on two threads of a machine of this kind
 PAPER_STEPS, OUR_STEPS, BATCH = 2000, 400, 64
-OURS_ON_THE_PAPER_S_MODEL = RecipeOptions(
-    steps=OUR_STEPS,
-    batch_size=BATCH,
-    learning_rate=2e-3,
-    optimizer="muon",
-    schedule="cosine",
-    precision="no",
-    validate_every=OUR_STEPS,
-)
+OURS_ON_THE_PAPER_S_MODEL: dict[str, Any] = {
+    "steps": OUR_STEPS,
+    "batch_size": BATCH,
+    "learning_rate": 2e-3,
+    "optimizer": "muon",
+    "schedule": "cosine",
+    "precision": "no",
+    "validate_every": OUR_STEPS,
+}
 Row = tuple[str, str, str]
 
 
 def speed() -> None:
-    """Encoding and decoding rates on random smooth 32 × 7 chunks."""
+    """Measure encoding and decoding rates on random smooth 32 × 7 chunks."""
     chunks = np.cumsum(np.random.default_rng(0).normal(size=(8192, HORIZON, DIM)), axis=1).astype(np.float32)
     actions = torch.from_numpy(chunks)
     rows: list[Row] = []
@@ -69,23 +69,26 @@ def speed() -> None:
         ("OAT encode, paper size, chunks/s", f"{rate:,.0f} = {rate / REFERENCE_ENCODE_RATE:.2f} × 700", "≥ 1.3 × 700")
     )
     tokens = oat.encode(actions[:512])
-    whole, half = _rate(lambda: oat.decode(tokens), 512), _rate(lambda: oat.decode(tokens, steps=HORIZON // 2), 512)
+    whole, half = (
+        _rate(lambda: oat.decode(tokens), 512),
+        _rate(lambda: oat.decode(tokens, num_actions=HORIZON // 2), 512),
+    )
     rows.append(("OAT decode, 16 of 32 steps / all", f"{half:,.0f} / {whole:,.0f} = {half / whole:.2f}", "> 1"))
     _print(rows, f"{torch.get_num_threads()} threads")
 
 
 def quality(data: tyro.conf.Positional[Path], out: Path = Path("out/benchmarks")) -> None:
-    """The cpu preset: time, error per prefix, use of the codebook over all training chunks.
+    """Train the cpu preset and show its time, error per prefix and use of the codebook over all training chunks.
 
     Args:
         data: The demonstrations.
         out: Where the runs are kept.
     """
     begin = time.perf_counter()
-    ours = _train(FitConfig(data, out / "cpu", resume=True))
+    ours = _train(FitConfig.of(data, out / "cpu", resume=True))
     minutes = (time.perf_counter() - begin) / 60
-    uniform = TokenizerOptions(keep="uniform", prefixes=1, balance=0.0, spread=0.0)
-    plain = _train(FitConfig(data, out / "cpu-uniform", model=uniform, resume=True))
+    uniform: dict[str, Any] = {"keep": "uniform", "prefixes": 1, "balance": 0.0, "spread": 0.0}
+    plain = _train(FitConfig.of(data, out / "cpu-uniform", resume=True, **uniform))
     tokenizer = load_tokenizer(out / "cpu")
     windows, _ = split_windows(open_dataset(data), tokenizer.space, 0.1, 0)
     chunks = draw_chunks(windows, tokenizer)
@@ -112,16 +115,19 @@ def recipes(data: tyro.conf.Positional[Path], out: Path = Path("out/benchmarks")
         data: The demonstrations.
         out: Where the runs are kept.
     """
-    paper = RecipeOptions(steps=PAPER_STEPS, batch_size=BATCH, precision="no", validate_every=250)
-    theirs = _train(FitConfig(data, out / "recipe-paper", preset="paper", recipe=paper, resume=True))
-    cpu = make_tokenizer("oat", ActionSpace(HORIZON, DIM), "cpu").config
+    paper: dict[str, Any] = {"steps": PAPER_STEPS, "batch_size": BATCH, "precision": "no", "validate_every": 250}
+    theirs = _train(FitConfig.of(data, out / "recipe-paper", preset="paper", resume=True, **paper))
+    cpu = OAT_PRESETS["cpu"].model
+    assert isinstance(cpu, OATConfig)
     objective = cpu.objective
-    model = TokenizerOptions(
-        grid=cpu.grid, prefixes=objective.prefixes, balance=objective.balance, spread=objective.spread
-    )
-    ours = _train(
-        FitConfig(data, out / "recipe-ours", preset="paper", model=model, recipe=OURS_ON_THE_PAPER_S_MODEL, resume=True)
-    )
+    model: dict[str, Any] = {
+        "grid": cpu.grid,
+        "prefixes": objective.prefixes,
+        "balance": objective.balance,
+        "spread": objective.spread,
+    }
+    recipe = OURS_ON_THE_PAPER_S_MODEL
+    ours = _train(FitConfig.of(data, out / "recipe-ours", preset="paper", resume=True, **model, **recipe))
     _print(
         [
             (f"paper's recipe, {PAPER_STEPS} steps", _numbers(theirs), ""),
@@ -133,7 +139,7 @@ def recipes(data: tyro.conf.Positional[Path], out: Path = Path("out/benchmarks")
 
 
 def decoders(data: tyro.conf.Positional[Path], steps: int = 1500, out: Path = Path("out/benchmarks")) -> None:
-    """The decoder's self-attention causal in time, or not: the same steps for both.
+    """Compare the decoder's self-attention causal in time with one that is not: the same steps for both.
 
     Args:
         data: The demonstrations.
@@ -142,11 +148,12 @@ def decoders(data: tyro.conf.Positional[Path], steps: int = 1500, out: Path = Pa
     """
     errors = {
         causal: _train(
-            FitConfig(
+            FitConfig.of(
                 data,
                 out / f"decoder-{'causal' if causal else 'full'}",
-                model=TokenizerOptions(causal_decoder=causal),
-                recipe=RecipeOptions(steps=steps, validate_every=steps),
+                causal_decoder=causal,
+                steps=steps,
+                validate_every=steps,
                 resume=True,
             )
         )
@@ -160,13 +167,9 @@ def decoders(data: tyro.conf.Positional[Path], steps: int = 1500, out: Path = Pa
 
 
 def _fitted(kind: str, actions: torch.Tensor) -> ActionTokenizer:
-    tokenizer = make_tokenizer(kind, ActionSpace(HORIZON, DIM), "paper").eval()
-    statistics = RunningStatistics(actions.shape[0] * HORIZON)
-    statistics.update(actions.reshape(-1, DIM).numpy())
-    tokenizer.normalizer = Normalizer.from_statistics(statistics)
-    if isinstance(tokenizer, FASTTokenizer):
-        tokenizer.fit(tokenizer.to_model_space(actions))
-    return tokenizer
+    """Return a tokenizer of the paper's size with its range and merges, untrained: weights do not change its speed."""
+    steps = 0 if TOKENIZERS.config(kind).trained() else None
+    return TOKENIZERS[kind].fit(actions, preset="paper", steps=steps, validation=0.0)
 
 
 def _rate(call: Callable[[], object], items: int, seconds: float = 2.0) -> float:

@@ -1,4 +1,4 @@
-"""A MetaWorld robot driven through a policy server over a real socket, beside the same policy in-process.
+"""Drive a MetaWorld robot through a policy server over a real socket, beside the same policy in-process.
 
 python examples/metaworld_over_a_socket.py runs/policy --task drawer-open --episodes 20
 
@@ -20,7 +20,7 @@ import numpy as np
 import tyro
 from rich.console import Console
 
-from oat.data.lerobot_writer import LeRobotWriter
+from oat.data.lerobot import LeRobotWriter
 from oat.export.loading import load_predictor
 from oat.interfaces import Observation
 from oat.policies import Noise
@@ -46,12 +46,14 @@ def main(
     Args:
         policy: The policy's checkpoint or run, or what `oat export` wrote.
         task: A task that it knows.
-        episodes: How many.
+        episodes: How many episodes each way drives.
         max_steps: Actions after which an episode has failed.
         record: Where to write what the overlapped robot saw and did, as a LeRobotDataset v3.0.
     """
-    simulator, local = load_simulator("metaworld"), load_predictor(policy)
-    robot, conditions = SimulatedRobot(simulator.make(task)), simulator.conditions(task, "selection")[:episodes]
+    simulator = load_simulator("metaworld")
+    local = load_predictor(policy)
+    robot = SimulatedRobot(simulator.make(task))
+    conditions = simulator.conditions(task, "selection")[:episodes]
     writer = None if record is None else LeRobotWriter(record, simulator.fps)
     solved = {"in-process": 0, "served": 0, "overlapped": 0}
     same = 0
@@ -75,7 +77,7 @@ def main(
 
 
 def run(robot: SimulatedRobot, condition: int, act: Act, max_steps: int) -> tuple[bool, np.ndarray]:
-    """One episode step by step: whether it succeeded, and its actions."""
+    """Run one episode step by step; return whether it succeeded, and its actions."""
     robot.reset(condition)
     actions: list[np.ndarray] = []
     while len(actions) < max_steps and not robot.success:
@@ -85,7 +87,7 @@ def run(robot: SimulatedRobot, condition: int, act: Act, max_steps: int) -> tupl
 
 
 def in_process(policy: ChunkPredictor, task: str, seed: int) -> Act:
-    """Receding-horizon execution without a server."""
+    """Return a function that executes a policy with a receding horizon, without a server."""
     frames: deque[Mapping[str, np.ndarray]] = deque(maxlen=policy.observed.obs_horizon)
     queue: deque[np.ndarray] = deque()
     chunks = iter(range(10**9))
@@ -103,11 +105,12 @@ def in_process(policy: ChunkPredictor, task: str, seed: int) -> Act:
 
 @contextmanager
 def served(policy: Path) -> Iterator[str]:
-    """The address of an `oat serve` that runs as long as the block."""
+    """Yield the address of an `oat serve` that runs as long as the block."""
     command = [sys.executable, "-c", "from oat.cli import main; main()", "serve", str(policy), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         try:
+            # With port 0 the system chooses a free one, which the server prints.
             (url,) = re.findall(r"ws://\S+", server.stdout.readline())
             yield url
         finally:

@@ -1,4 +1,4 @@
-"""A language model that acts: OAT's tokens as new words of a Hugging Face causal language model.
+"""Let a language model act: OAT's tokens become new words of a Hugging Face causal language model.
 
     python examples/vla.py                          # fits a small tokenizer first
     python examples/vla.py --tokenizer DIRECTORY    # takes one that `save_pretrained` wrote, or from the Hub
@@ -22,14 +22,15 @@ from oat.huggingface.vocabulary import ActionTokensOnly, ActionVocabulary
 
 TASKS = {"reach left": -1.0, "reach right": 1.0}
 PROMPT_LENGTH = max(map(len, TASKS))
-WORDS, EOS = 257, 256  # one word for every byte, and the end
+WORDS = 257  # one word for every byte, and the end
+EOS = 256
 
 Model = Any  # transformers' annotations do not know that its models can generate
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the example does."""
+    """Configure the tokenizer, the training and the generation of the example."""
 
     tokenizer: str | None = None
     """A processor's directory or its name on the Hub; by default a small one is fitted."""
@@ -40,7 +41,7 @@ class Options:
 
 
 def demonstrate(task: str, count: int, horizon: int, dim: int, seed: int) -> np.ndarray:
-    """Smooth reaches to the task's side, none quite like another."""
+    """Return smooth reaches to the task's side, none quite like another."""
     generator = np.random.default_rng(seed)
     time = np.linspace(0, 1, horizon)[None, :, None]
     goals = TASKS[task] + 0.1 * generator.normal(size=(count, 1, dim))
@@ -48,11 +49,13 @@ def demonstrate(task: str, count: int, horizon: int, dim: int, seed: int) -> np.
 
 
 def fit_tokenizer() -> OATProcessor:
+    """Fit a small tokenizer to demonstrations of both tasks."""
     chunks = np.concatenate([demonstrate(task, 500, horizon=16, dim=3, seed=0) for task in TASKS])
     return OATProcessor.fit(np.random.default_rng(0).permutation(chunks), preset="tiny", steps=100)
 
 
 def make_model() -> Model:
+    """Return an untrained language model that reads and writes bytes."""
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=WORDS,
@@ -67,11 +70,12 @@ def make_model() -> Model:
 
 
 def read_prompt(task: str) -> list[int]:
+    """Return the bytes of a task's name, filled up so that all prompts are equally long."""
     return list(task.ljust(PROMPT_LENGTH).encode())
 
 
 def make_examples(tokenizer: OATProcessor, vocabulary: ActionVocabulary) -> Tensor:
-    """Prompt, action tokens, end: one row for every demonstration."""
+    """Return a row of prompt, action tokens and end for every demonstration."""
     rows = []
     for task in TASKS:
         chunks = demonstrate(task, 64, tokenizer.time_horizon, tokenizer.action_dim, seed=1)
@@ -80,9 +84,9 @@ def make_examples(tokenizer: OATProcessor, vocabulary: ActionVocabulary) -> Tens
 
 
 def train(model: Model, examples: Tensor, steps: int) -> list[float]:
-    """The losses, of the actions alone: the prompt is given."""
+    """Train the model to continue prompts by action tokens, and return the losses."""
     labels = examples.clone()
-    labels[:, :PROMPT_LENGTH] = -100
+    labels[:, :PROMPT_LENGTH] = -100  # what transformers ignores: the prompt is given, not predicted
     optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
     losses = []
     for step in range(steps):
@@ -97,7 +101,7 @@ def train(model: Model, examples: Tensor, steps: int) -> list[float]:
 
 @torch.no_grad()
 def act(model: Model, vocabulary: ActionVocabulary, task: str, num_tokens: int) -> list[int]:
-    """The action tokens that the model writes for a task."""
+    """Return the action tokens that the model writes for a task."""
     prompt = torch.tensor([read_prompt(task)])
     only_actions = ActionTokensOnly(vocabulary, num_tokens, PROMPT_LENGTH, EOS)
     written = model.generate(
@@ -111,6 +115,7 @@ def act(model: Model, vocabulary: ActionVocabulary, task: str, num_tokens: int) 
 
 
 def main(options: Options) -> None:
+    """Fit or load a tokenizer, train the model, and show what it does for every task."""
     console = Console(soft_wrap=True, highlight=False)
     if options.tokenizer is None:
         tokenizer = fit_tokenizer()

@@ -1,4 +1,4 @@
-"""Small data sets in every format, made on the spot from one set of reference episodes."""
+"""Small data sets in every format, written for a test from one list of reference episodes."""
 
 import json
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import numpy as np
 import zarr
 
 from oat.data.episodes import IMAGES, STATE
-from oat.data.lerobot_writer import LeRobotWriter
+from oat.data.lerobot import LeRobotWriter
 
 CAMERA = IMAGES + "front"
 FPS = 20.0
@@ -19,7 +19,7 @@ FPS = 20.0
 
 @dataclass(frozen=True)
 class Reference:
-    """One episode as it should be read back."""
+    """Hold one episode as it should be read back."""
 
     task: str
     actions: np.ndarray
@@ -28,7 +28,7 @@ class Reference:
 
 
 def make_episodes(count: int = 5, action_dim: int = 3, seed: int = 0, tasks: int = 1) -> list[Reference]:
-    """Episodes of 1 … 20 steps with smooth images, which a video codec keeps recognisable."""
+    """Make episodes of 1 … 19 steps with smooth images, which a video codec keeps recognisable."""
     generator = np.random.default_rng(seed)
     episodes = []
     for number in range(count):
@@ -48,6 +48,7 @@ def make_episodes(count: int = 5, action_dim: int = 3, seed: int = 0, tasks: int
 
 
 def write_lerobot(path: Path, episodes: list[Reference], cameras: str = "image", **options: object) -> Path:
+    """Write a LeRobotDataset v3.0 with our own writer, and return its path."""
     with LeRobotWriter(path, FPS, cameras=cameras, **options) as writer:  # type: ignore[arg-type]
         for e in episodes:
             writer.add_episode(e.task, e.actions, {STATE: e.states, CAMERA: e.images})
@@ -55,7 +56,7 @@ def write_lerobot(path: Path, episodes: list[Reference], cameras: str = "image",
 
 
 def write_robomimic(path: Path, episodes: list[Reference], instruction: str | None = None) -> Path:
-    """robomimic's layout; with an instruction, LIBERO's. Demos are stored out of order, actions in double precision."""
+    """Write robomimic's layout, or LIBERO's given an instruction; demos out of order, actions in double precision."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with h5py.File(path, "w") as file:
         data = file.create_group("data")
@@ -73,13 +74,14 @@ def write_robomimic(path: Path, episodes: list[Reference], instruction: str | No
 
 
 def write_libero(path: Path, episodes: list[Reference]) -> Path:
-    """A directory with one file per task."""
+    """Write a directory with one file per task, as LIBERO does."""
     for task in sorted({e.task for e in episodes}):
         write_robomimic(path / f"{task}_demo.hdf5", [e for e in episodes if e.task == task], instruction=task)
     return path
 
 
 def write_zarr(path: Path, episodes: list[Reference], image_dtype: str = "float32", version: Literal[2, 3] = 2) -> Path:
+    """Write diffusion_policy's ReplayBuffer, in a directory or a .zip."""
     store = zarr.storage.ZipStore(path, mode="w") if path.suffix == ".zip" else path
     group = zarr.open_group(store, mode="w", zarr_format=version)
     arrays = {
@@ -96,6 +98,7 @@ def write_zarr(path: Path, episodes: list[Reference], image_dtype: str = "float3
 
 
 def write_npz(path: Path, episodes: list[Reference], compressed: bool = False) -> Path:
+    """Write a numpy archive, whose members can be memory-mapped unless they are compressed."""
     save = np.savez_compressed if compressed else np.savez
     save(
         path,

@@ -11,7 +11,6 @@ import pytest
 from oat.cli import VERBS, main
 from oat.data.episodes import open_dataset
 from oat.tokenizers import TOKENIZERS, BinTokenizer
-from oat.tokenizers.tokenizer import ActionSpace
 from tests.data.test_formats import assert_same
 from tests.datasets import WRITERS, make_episodes, write_npz, write_robomimic, write_zarr
 
@@ -38,6 +37,27 @@ def test_every_verb_has_help(verb: str) -> None:
     assert "(default:" in words
 
 
+@pytest.mark.parametrize(
+    ("kind", "own", "others"),
+    [
+        ("oat", ("--register-attention", "--levels", "--keep", "--steps"), ("--bins", "--scale", "--kernel")),
+        ("quest", ("--kernel", "--spread", "--steps"), ("--keep", "--latent-horizon", "--prefixes", "--bins")),
+        ("fast", ("--scale", "--vocab-size"), ("--levels", "--steps", "--bins")),
+        ("bin", ("--bins",), ("--levels", "--steps", "--scale")),
+    ],
+)
+def test_fit_shows_the_options_of_the_chosen_kind(
+    kind: str, own: tuple[str, ...], others: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["fit", "--tokenizer", kind, "--preset", "tiny", "--help"])
+    text = capsys.readouterr().out
+    assert all(option in text for option in own)
+    assert not any(option in text for option in others)
+    assert all(f"--tokenizer {other}" in text for other in TOKENIZERS)
+    assert kind not in ("oat", "quest") or "Optimiser steps. (default: 500)" in text  # the preset's own
+
+
 def test_help_is_fast_and_does_not_import_torch() -> None:
     code = "import sys, oat.cli; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -48,6 +68,7 @@ def test_help_is_fast_and_does_not_import_torch() -> None:
     [
         (["inspect", "/nowhere"], "no such file"),
         (["convert", "/nowhere", "/tmp/out"], "no such file"),
+        (["collect", "metawrld", "--tasks", "reach", "--out", "/tmp/x"], "Did you mean 'metaworld'"),
         (["collect", "metaworld", "--tasks", "boxclose", "--out", "/tmp/x"], "Did you mean 'box-close'"),
         (["collect", "metaworld", "--tasks", "reach", "--episodes", "0", "--out", "/tmp/x"], "at least 1"),
     ],
@@ -70,7 +91,7 @@ def test_debug_shows_the_traceback() -> None:
 def test_a_wrong_command_line_is_status_2() -> None:
     assert oat("inspect").returncode == 2
     assert oat("dance").returncode == 2
-    assert oat("collect", "mujoco", "--tasks", "reach", "--out", "x").returncode == 2
+    assert oat("collect", "metaworld", "--out", "x").returncode == 2
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -170,13 +191,20 @@ def test_options_that_mean_nothing_are_refused(tmp_path: Path) -> None:
         (["convert", "{data}", "{out}", "--image-size", "64"], "--image-size means nothing to images that are stored"),
         (["fit", "--data", "{data}", "--out", "{out}", "--scale", "2"], "--scale means nothing to oat, it is for fast"),
         (["fit", "--data", "{data}", "--out", "{out}", "--tokenizer", "bin", "--steps", "9"], "is for quest and oat"),
+        (
+            ["fit", "--data", "{data}", "--out", "{out}", "--tokenizer=bin", "--no-compile"],
+            "--compile means nothing to",
+        ),
+        (["fit", "--data", "{data}", "--out", "{out}", "--tokenizer", "bim"], "unknown tokenizer 'bim'. Did you mean"),
+        (["fit", "--data", "{data}", "--out", "{out}", "--preset", "small"], "unknown preset 'small'"),
+        (["fit", "--data", "{data}", "--out", "{out}", "--schedule", "x"], "unknown learning-rate schedule 'x'"),
     ],
 )
 def test_options_of_something_else_are_refused(
     arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = write_npz(tmp_path / "set.npz", make_episodes(3))
-    BinTokenizer(ActionSpace(8, 3)).save(tmp_path / "tokenizer")
+    BinTokenizer.fit(np.random.default_rng(0).normal(size=(20, 8, 3))).save(tmp_path / "tokenizer")
     places = {"data": data, "tokenizer": tmp_path / "tokenizer", "out": tmp_path / "out"}
     with pytest.raises(SystemExit) as caught:
         main([argument.format(**places) for argument in arguments])

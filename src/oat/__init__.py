@@ -1,18 +1,25 @@
 """Ordered action tokenization: continuous robot action chunks to a few ordered tokens and back."""
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from oat.data.chunks import Batch, Mixture, WindowConfig, Windows, split_episodes, stream
+from oat.data.chunks import Batch, WindowConfig, Windows
 from oat.data.episodes import Episodes, open_dataset
-from oat.errors import OatError
+from oat.data.mixture import Mixture
+from oat.data.splits import split_episodes
+from oat.data.stream import stream
+from oat.errors import NotFitted, OatError
 from oat.interfaces import Observation
+
+if TYPE_CHECKING:  # what `__getattr__` below imports when it is first used, for editors and type checkers
+    from oat.export.loading import load_runtime
+    from oat.policies import Denoising, Noise, TokenDecoding, load_policy
+    from oat.tokenizers import BinTokenizer, FASTTokenizer, OATTokenizer, QueSTTokenizer, load_tokenizer
 
 __version__ = "0.1.0"
 
 _LATER = {
-    "oat.tokenizers": ("BinTokenizer", "FASTTokenizer", "OATTokenizer", "QueSTTokenizer"),
-    "oat.training.tokenizers": ("load_tokenizer",),
+    "oat.tokenizers": ("BinTokenizer", "FASTTokenizer", "OATTokenizer", "QueSTTokenizer", "load_tokenizer"),
     "oat.policies": ("Denoising", "Noise", "TokenDecoding", "load_policy"),
     "oat.export.loading": ("load_runtime",),
 }
@@ -26,6 +33,7 @@ __all__ = [
     "FASTTokenizer",
     "Mixture",
     "Noise",
+    "NotFitted",
     "OATTokenizer",
     "OatError",
     "Observation",

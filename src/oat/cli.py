@@ -3,6 +3,7 @@
 import signal
 import sys
 import traceback
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -12,6 +13,7 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
+from oat.cli_kinds import fit_verb, train_verb
 from oat.data.episodes import CameraStorage, WhenExists
 from oat.errors import InvalidOption, OatError, UnknownFormat, refuse_unused
 from oat.evaluation.config import EvalConfig
@@ -38,6 +40,7 @@ def inspect(
     subset: str | None = None,
     episodes: str | None = None,
     picture: Path | None = None,
+    refinement: Path | None = None,
     json: bool = False,
 ) -> None:
     """Describe a data set or a tokenizer as tables and a picture.
@@ -52,16 +55,22 @@ def inspect(
         subset: For a data set: only this named group of episodes, an HDF5 filter key or a LeRobot split.
         episodes: For a data set: only these episodes, such as 0:50,60.
         picture: Where to write the picture (.png, .pdf or .svg); by default NAME-inspect.png in this directory.
+        refinement: For a tokenizer: instead of tables, a picture of a few chunks decoded from 1, 2, 4 and 8 tokens.
         json: Print JSON instead of tables.
     """
     if data is not None:
         refuse_unused("a tokenizer", "a data set", subset=subset, episodes=episodes)
-        from oat.report.tokenizer import inspect_tokenizer
+        if refinement is not None:
+            from oat.report.inspect_refinement import inspect_refinement
+
+            inspect_refinement(path, data, refinement)
+            return
+        from oat.report.inspect_tokenizer import inspect_tokenizer
 
         inspect_tokenizer(path, data, beside, picture=picture, as_json=json)
         return
-    refuse_unused("a data set", "a tokenizer with --data", beside=beside)
-    from oat.report.dataset import inspect_dataset
+    refuse_unused("a data set", "a tokenizer with --data", beside=beside, refinement=refinement)
+    from oat.report.inspect_dataset import inspect_dataset
 
     try:
         inspect_dataset(path, subset=subset, ranges=episodes, picture=picture, as_json=json)
@@ -126,7 +135,7 @@ def collect(config: tyro.conf.OmitArgPrefixes[CollectConfig]) -> None:
     collect_demonstrations(config)
 
 
-def fit(config: tyro.conf.OmitArgPrefixes[FitConfig]) -> None:
+def fit(config: FitConfig) -> None:
     """Fit a tokenizer to demonstrations: OAT, QueST, FAST or Bin.
 
     OAT and QueST are trained; OUT/best is then the checkpoint to use, and the same command with --resume continues
@@ -137,7 +146,7 @@ def fit(config: tyro.conf.OmitArgPrefixes[FitConfig]) -> None:
     fit_tokenizer(config)
 
 
-def train(config: tyro.conf.OmitArgPrefixes[TrainPolicyConfig]) -> None:
+def train(config: TrainPolicyConfig) -> None:
     """Train a policy on demonstrations: autoregressive over a tokenizer's tokens, or diffusion.
 
     OUT/best is the checkpoint to use; it contains the tokenizer and can be moved anywhere. The same command with
@@ -217,12 +226,13 @@ def trials(config: tyro.conf.OmitArgPrefixes[TrialsConfig]) -> None:
     """Let an operator judge methods on a robot, blind and in random order, and show what came of it.
 
     Every method acts once in every block; the operator sees letters, sets the scene, presses Enter and judges. A trial
-    is written to the sheet as soon as it is judged; after q, Ctrl-C or a crash the same command continues. When all
+    is written to the log as soon as it is judged; after q, Ctrl-C or a crash the same command continues. When all
     are made, or on --reveal, the methods' names come out: successes with intervals, beside the paper's.
     """
-    from oat.robots.trials.run import conduct_trials
+    from oat.experiments.paper.trials import PUBLISHED_TRIALS
+    from oat.robots.trials.run import judge_policies
 
-    conduct_trials(config)
+    judge_policies(config, PUBLISHED_TRIALS)
 
 
 def reproduce(config: tyro.conf.OmitArgPrefixes[ReproduceConfig]) -> None:
@@ -255,8 +265,8 @@ VERBS: dict[str, Any] = {
     "collect": collect,
     "inspect": inspect,
     "convert": convert,
-    "fit": fit,
-    "train": train,
+    "fit": fit_verb(fit),
+    "train": train_verb(train),
     "eval": evaluate,
     "compare": compare,
     "report": report,
@@ -266,6 +276,13 @@ VERBS: dict[str, Any] = {
     "trials": trials,
     "reproduce": reproduce,
 }
+
+
+_BY_KIND: dict[str, Callable[[Sequence[str]], Any]] = {
+    "fit": partial(fit_verb, fit),
+    "train": partial(train_verb, train),
+}
+"""Verbs whose options depend on what is chosen; what `VERBS` holds of them has the usual choice."""
 
 
 def _interrupt_once(number: int, frame: FrameType | None) -> None:
@@ -281,7 +298,10 @@ def main(arguments: list[str] | None = None) -> None:
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:
-        tyro.extras.subcommand_cli_from_dict(VERBS, prog="oat", description=_DESCRIPTION, args=words or ["--help"])
+        chosen = {verb: make(words[1:]) for verb, make in _BY_KIND.items() if words[:1] == [verb]}
+        tyro.extras.subcommand_cli_from_dict(
+            {**VERBS, **chosen}, prog="oat", description=_DESCRIPTION, args=words or ["--help"]
+        )
     except OatError as error:
         if debug:
             traceback.print_exc()

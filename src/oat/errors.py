@@ -50,6 +50,10 @@ class InvalidActions(OatError):
     """Actions given to a tokenizer have the wrong shape or are not finite."""
 
 
+class NotFitted(OatError):
+    """A tokenizer was asked to encode, decode or be saved before it was fitted."""
+
+
 class InvalidTokens(OatError):
     """Token ids are outside the vocabulary, or too few or too many."""
 

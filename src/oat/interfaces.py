@@ -3,14 +3,16 @@
 Data (`oat.data`), models and simulators never import each other's implementations: they meet in these types.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Float32, UInt8
 
-from oat.errors import InvalidOption
+from oat.errors import InvalidOption, unknown_name
+from oat.protocol import Protocol as EvaluationProtocol
 
 
 @dataclass(frozen=True)
@@ -112,27 +114,75 @@ Split = Literal["selection", "reporting"]
 """What initial conditions are for: choosing among checkpoints, or the numbers that are reported."""
 
 
-@runtime_checkable
-class Simulator(Protocol):
-    """A benchmark: its tasks, environments and experts for them."""
+Demonstrator = Literal["scripted", "human"]
+"""Who demonstrates the tasks of a benchmark."""
 
-    name: str
-    robot_type: str
-    fps: float
-    action_names: tuple[str, ...]
-    expert_kind: str
-    """What demonstrates: "scripted" or "human"; it is recorded in every data set."""
+
+class Simulator(ABC):
+    """A benchmark: its tasks, their environments and experts, and how policies are evaluated in it.
+
+    A new simulator is a file with a subclass, and a line in `oat.sims.SIMULATORS`; nothing else names it. Attributes of
+    the class are known without the simulator's packages, so that help, plans and tables do not need them.
+    """
+
+    name: ClassVar[str]
+    """The name in `oat.sims.SIMULATORS`, under which the command line knows it."""
+    robot_type: ClassVar[str]
+    fps: ClassVar[float]
+    """Actions per second of simulated time."""
+    action_names: ClassVar[tuple[str, ...]]
+    """One name for each dimension of an action."""
+    demonstrator: ClassVar[Demonstrator]
+    """It is recorded in every data set; where it is "human", there is no expert to collect from."""
+    protocol: ClassVar[EvaluationProtocol]
+    """How policies are evaluated."""
+    paper_tasks: ClassVar[tuple[str, ...]] = ()
+    """The tasks of the paper's experiments, where they are not all."""
+    main_camera: ClassVar[str | None] = None
+    """The camera that shows the whole scene, if the simulator renders images."""
+    hand_position: ClassVar[slice | None] = None
+    """The numbers of `observation.state` that are the hand's position in metres, if there are such."""
 
     @property
-    def version(self) -> str: ...
+    @abstractmethod
+    def version(self) -> str:
+        """Return the names and versions of the packages that episodes depend on."""
 
     @property
-    def tasks(self) -> tuple[str, ...]: ...
+    @abstractmethod
+    def tasks(self) -> tuple[str, ...]:
+        """Return the names of all tasks."""
 
-    def expert(self, task: str, config: ExpertConfig) -> Expert: ...
+    @abstractmethod
+    def make(self, task: str, cameras: tuple[str, ...] = (), image_size: int = 128) -> Environment:
+        """Build the environment of a task, which renders through these cameras."""
 
-    def make(self, task: str, cameras: tuple[str, ...] = (), image_size: int = 128) -> Environment: ...
+    @abstractmethod
+    def expert(self, task: str, config: ExpertConfig) -> Expert:
+        """Return a scripted demonstrator of a task; raise `SimulatorError` where people demonstrate."""
 
+    @abstractmethod
     def conditions(self, task: str, split: Split) -> Sequence[int]:
-        """The initial conditions of a split; the two splits never overlap, nor do they with demonstrations."""
+        """Return the initial conditions of a split; the two splits never overlap, nor do they with demonstrations."""
+
+    def check_task(self, task: str) -> None:
+        """Raise `UnknownName` for a task that the benchmark does not have."""
+        if task not in self.tasks:
+            raise unknown_name(f"{self.name} task", task, self.tasks)
+
+
+@runtime_checkable
+class Robot(Protocol):
+    """A robot that the fixed-rate loop of `oat.robots` can drive; simulated robots have the same methods."""
+
+    def observe(self) -> Mapping[str, np.ndarray]:
+        """Return one frame of every key that the policy sees."""
+        ...
+
+    def act(self, action: np.ndarray) -> None:
+        """Begin to execute one action, and return without waiting for it to end."""
+        ...
+
+    def stop(self) -> None:
+        """Hold still; the loop calls this at every step without an action, and at the end of an episode."""
         ...

@@ -26,17 +26,19 @@ from tests.datasets import CAMERA, WRITERS, Reference, make_episodes, write_lero
 
 
 def read_everything(path: Path) -> None:
+    """Open a data set and read every frame of every observation."""
     episodes = open_dataset(path)
     for frames in episodes.observations.values():
         frames[np.arange(len(episodes.actions))]
 
 
 def _files(path: Path) -> list[Path]:
+    """Return all files of a data set, which may be one file or a directory."""
     return [path] if path.is_file() else sorted(f for f in path.rglob("*") if f.is_file())
 
 
 def _is_group(file: Path) -> bool:
-    """zarr's record that data/ or meta/ is a group, which says nothing that the arrays do not say."""
+    """Return whether a file only records that zarr's data/ or meta/ is a group, which the arrays say, too."""
     return file.name in (".zgroup", "zarr.json") and file.parent.name in ("data", "meta")
 
 
@@ -112,12 +114,15 @@ def test_a_set_without_episodes_is_refused(tmp_path: Path) -> None:
 
 
 def _damage(path: Path, change: Callable[[h5py.File], None]) -> Path:
+    """Apply a change to an HDF5 file, and return its path."""
     with h5py.File(path, "r+") as file:
         change(file)
     return path
 
 
 def _replace(name: str, value: np.ndarray) -> Callable[[h5py.File], None]:
+    """Return a change that puts another array in the place of one."""
+
     def change(file: h5py.File) -> None:
         del file[name]
         file[name] = value
@@ -126,6 +131,8 @@ def _replace(name: str, value: np.ndarray) -> Callable[[h5py.File], None]:
 
 
 def _delete(name: str) -> Callable[[h5py.File], None]:
+    """Return a change that removes an array or a group."""
+
     def change(file: h5py.File) -> None:
         del file[name]
 
@@ -214,7 +221,8 @@ def test_npz_without_actions(tmp_path: Path) -> None:
 
 
 def test_members_of_one_name_in_several_folders_are_several_arrays(tmp_path: Path) -> None:
-    position, following = np.zeros((5, 2), np.float32), np.ones((5, 2), np.float32)
+    position = np.zeros((5, 2), np.float32)
+    following = np.ones((5, 2), np.float32)
     arrays = {"obs/pos": position, "next_obs/pos": following, "actions": np.zeros((5, 2)), "episode_ends": [5]}
     np.savez(tmp_path / "set.npz", **arrays)  # type: ignore[arg-type]
     read = open_dataset(tmp_path / "set.npz")
@@ -277,6 +285,7 @@ def test_pickled_arrays_are_never_loaded(tmp_path: Path) -> None:
 
 
 def _edit_info(path: Path, **changes: object) -> None:
+    """Overwrite entries of a LeRobot set's info.json."""
     file = path / "meta/info.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
 

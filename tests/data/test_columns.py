@@ -14,10 +14,11 @@ from oat.errors import CorruptDataset
 
 
 class Source:
-    """A file and the column in it, counting how often it is decoded."""
+    """Stand for a file with one column, and count how often it is decoded."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.decoded = path, 0
+        self.path = path
+        self.decoded = 0
         self.values = np.arange(12, dtype=np.float64).reshape(6, 2)
         path.write_text("version 1")
 
@@ -31,6 +32,7 @@ class Source:
 
 
 def is_mapped(array: np.ndarray) -> bool:
+    """Return whether an array, or what it is a view of, is mapped from a file."""
     base: object = array
     while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
         base = base.base
@@ -80,7 +82,7 @@ def test_wrong_row_counts_are_refused_and_not_cached(
 
 
 def test_a_full_disk_under_the_cache_is_reported(tmp_path: Path) -> None:
-    """As an error from a write; through a memory map it would be a bus error that kills the process."""
+    """A full disk is an error from a write; through a memory map it would be a bus error that kills the process."""
     code = (
         "import resource, signal, sys, numpy as np\n"
         "from pathlib import Path\n"

@@ -29,6 +29,7 @@ from tests.datasets import (
 
 
 def assert_same(read: Episodes, written: list[Reference], exact_images: bool) -> None:
+    """Check that a data set holds the written episodes; a video codec may change images a little."""
     assert len(read) == len(written)
     assert read.lengths.tolist() == [len(e.actions) for e in written]
     assert read.actions.dtype == np.float32
@@ -84,6 +85,7 @@ def test_filter_keys_and_splits_select_episodes(tmp_path: Path) -> None:
 
 
 def _write_filter_keys(path: Path, written: list[Reference], **keys: list[int]) -> Path:
+    """Write a robomimic file with these filter keys and no others."""
     write_robomimic(path, written)
     with h5py.File(path, "r+") as file:
         del file["mask"]
@@ -94,7 +96,8 @@ def _write_filter_keys(path: Path, written: list[Reference], **keys: list[int]) 
 
 def test_filter_keys_become_splits(tmp_path: Path) -> None:
     written = make_episodes(4)
-    source, out = _write_filter_keys(tmp_path / "set.hdf5", written, train=[0, 1], valid=[3, 2]), tmp_path / "out"
+    source = _write_filter_keys(tmp_path / "set.hdf5", written, train=[0, 1], valid=[3, 2])
+    out = tmp_path / "out"
     convert_dataset(source, out)
     assert {name: members.tolist() for name, members in open_dataset(out).subsets.items()} == {
         "train": [0, 1],
@@ -158,14 +161,14 @@ def test_unknown_paths_say_what_is_readable(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(UnknownFormat, match="no such file"):
         open_dataset(tmp_path / "absent")
-    with pytest.raises(UnknownFormat, match=r"LeRobotDataset v3.0.*hdf5.*zarr.*npz"):
+    with pytest.raises(UnknownFormat, match=r"LeRobotDataset v3.0.*zarr.*hdf5.*npz"):
         open_dataset(tmp_path / "notes.txt")
     with pytest.raises(UnknownFormat):
         open_dataset(tmp_path)
 
 
 def _odd_arrays() -> dict[str, np.ndarray]:
-    """Arrays beside the cameras that must not be taken for colour images, or lost."""
+    """Return arrays, beside two cameras, that must neither be taken for colour images nor be lost."""
     generator = np.random.default_rng(0)
     return {
         "depth": generator.normal(size=(6, 4, 5, 1)).astype(np.float32),
@@ -179,7 +182,8 @@ def _odd_arrays() -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("name", ["hdf5", "zarr", "npz"])
 def test_only_colour_images_are_cameras_and_no_two_share_a_name(name: str, tmp_path: Path) -> None:
-    arrays, actions = _odd_arrays(), np.zeros((6, 2), np.float32)
+    arrays = _odd_arrays()
+    actions = np.zeros((6, 2), np.float32)
     if name == "hdf5":
         with h5py.File(tmp_path / "set.hdf5", "w") as file:
             file["data/demo_0/actions"] = actions
@@ -220,4 +224,5 @@ def test_zipped_zarr_is_read_by_forked_workers(tmp_path: Path) -> None:
 
 
 def _sum_images(episodes: Episodes) -> int:
+    """Return the sum of all pixels; at module level, so that another process finds it."""
     return int(episodes.observation(CAMERA)[np.arange(len(episodes.actions))].sum(dtype=np.int64))

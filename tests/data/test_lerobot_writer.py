@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from oat.data import lerobot_files
 from oat.data.episodes import STATE, open_dataset
-from oat.data.lerobot_writer import LeRobotWriter
+from oat.data.lerobot import LeRobotWriter
+from oat.data.lerobot import files as lerobot_files
 from oat.errors import DatasetExists, InvalidEpisode, InvalidOption, UnsupportedVersion, WriteFailed
 from tests.data.test_formats import assert_same
 from tests.datasets import CAMERA, FPS, make_episodes, write_lerobot
@@ -164,9 +164,9 @@ def test_existing_sets_are_never_overwritten_unasked(tmp_path: Path) -> None:
         LeRobotWriter(path, 30, exists="append")
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "precious.txt").write_text("")
-    with pytest.raises(DatasetExists, match="no LeRobot data set"):
+    with pytest.raises(DatasetExists, match="not a LeRobot data set"):
         LeRobotWriter(tmp_path / "notes", FPS, exists="overwrite")
-    with pytest.raises(DatasetExists, match="no LeRobot data set"):
+    with pytest.raises(DatasetExists, match="not a LeRobot data set"):
         LeRobotWriter(tmp_path / "notes" / "precious.txt", FPS, exists="overwrite")
     assert_same(open_dataset(path), written, exact_images=True)
     assert {p.name for p in tmp_path.iterdir()} == {"set", "notes"}
@@ -215,6 +215,7 @@ def test_older_versions_are_refused_with_directions(tmp_path: Path) -> None:
 
 
 def _write_forever(path: Path) -> None:
+    """Add episodes until the process is killed."""
     with LeRobotWriter(path, FPS, exists="append") as writer:
         while True:
             writer.add_episode(
@@ -244,7 +245,7 @@ def test_a_killed_append_leaves_the_old_set_and_is_cleaned_up(tmp_path: Path) ->
 _FILL_DISK = """
 import resource, signal, sys, numpy as np
 from pathlib import Path
-from oat.data.lerobot_writer import LeRobotWriter
+from oat.data.lerobot import LeRobotWriter
 from oat.errors import WriteFailed
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))  # files cannot grow past this: the write call fails

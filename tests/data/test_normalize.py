@@ -8,15 +8,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oat.data.chunks import WindowConfig, Windows, split_episodes
+from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import STATE, Episodes
 from oat.data.normalize import NORMALIZATIONS, Normalizer, action_statistics, observation_statistics
+from oat.data.splits import split_episodes
 from oat.data.statistics import RunningStatistics
 from oat.data.transforms import Relative, Rotation6D
 from oat.errors import InvalidEpisode, InvalidOption, TransformError
 
 
 def statistics_of(values: np.ndarray) -> RunningStatistics:
+    """Return the statistics of rows that are given at once."""
     statistics = RunningStatistics(len(values))
     for block in np.array_split(values, 7):
         statistics.update(block)
@@ -37,7 +39,8 @@ def test_inverse_inside_the_range(kind: str, seed: int, scale: float, offset: fl
 
 def test_what_each_kind_means() -> None:
     values = np.random.default_rng(0).normal(3, 2, size=(5000, 2)).astype(np.float32)
-    tensor, statistics = torch.from_numpy(values), statistics_of(values)
+    tensor = torch.from_numpy(values)
+    statistics = statistics_of(values)
     min_max = Normalizer.from_statistics(statistics, "min_max").normalize(tensor)
     torch.testing.assert_close(min_max.amin(0), -torch.ones(2))
     torch.testing.assert_close(min_max.amax(0), torch.ones(2))
@@ -80,6 +83,7 @@ def test_travels_inside_a_state_dict() -> None:
 
 
 def make_set() -> Episodes:
+    """Make twenty episodes of random actions, the last three dimensions ten times smaller, and of states around 100."""
     generator = np.random.default_rng(0)
     lengths = [40] * 20
     actions = generator.normal(size=(800, 6)).astype(np.float32)
@@ -114,7 +118,7 @@ def test_statistics_count_valid_steps_only() -> None:
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
 def test_observations_that_are_not_finite_are_told_with_their_place(wrong: float) -> None:
-    """Whether they are observed or what actions are relative to; episodes that are not asked for do not matter."""
+    """Both observed states and those that actions are relative to are checked, in the chosen episodes only."""
     states = np.zeros((30, 2), np.float32)
     states[17, 1] = wrong
     episodes = Episodes.from_arrays(np.zeros((30, 2), np.float32), [10, 10, 10], observations={STATE: states})
@@ -150,7 +154,8 @@ def test_transforms_that_do_not_fit_the_data_are_refused() -> None:
 def test_running_statistics_equal_numpys(sizes: list[int], seed: int) -> None:
     generator = np.random.default_rng(seed)
     blocks = [generator.normal(1e3, 1, size=(n, 2)) for n in [*sizes, 3]]
-    statistics, values = RunningStatistics(sum(sizes) + 3), np.concatenate(blocks)
+    statistics = RunningStatistics(sum(sizes) + 3)
+    values = np.concatenate(blocks)
     for block in blocks:
         statistics.update(block)
     assert statistics.count == len(values)

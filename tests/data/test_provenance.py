@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 
 from oat.data.episodes import WhenExists
-from oat.data.lerobot_writer import LeRobotWriter
+from oat.data.lerobot import LeRobotWriter
 from oat.data.provenance import PROVENANCE_PATH, read_demonstrator, read_provenance
 from oat.errors import CorruptDataset
 from tests.datasets import FPS, make_episodes, write_lerobot
 
 
 def _write(path: Path, expert: str, exists: WhenExists = "refuse") -> Path:
+    """Write or append two episodes with a record of who demonstrated them."""
     with LeRobotWriter(path, FPS, exists=exists) as writer:
         for episode in make_episodes(2):
             writer.add_episode(episode.task, episode.actions)

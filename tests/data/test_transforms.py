@@ -21,8 +21,6 @@ from oat.data.transforms import (
     Relative,
     Rotation6D,
     UnwrapAngles,
-    from_config,
-    to_config,
 )
 from oat.errors import TransformError, UnknownName
 
@@ -44,7 +42,7 @@ VALUES: list[ActionTransform] = [
 
 
 def sample(seed: int, batch: int = 3, time: int = 9, scale: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Actions and states whose rotation vectors are shorter than π."""
+    """Draw actions and states whose rotation vectors are shorter than π."""
     generator = torch.Generator().manual_seed(seed)
     actions = scale * torch.randn(batch, time, 7, generator=generator)
     directions = torch.nn.functional.normalize(torch.randn(batch, time, 3, generator=generator), dim=-1)
@@ -79,7 +77,7 @@ def test_the_gripper_is_left_alone_and_inputs_are_not_changed(transform: ActionT
 
 @pytest.mark.parametrize("transform", VALUES, ids=str)
 def test_survives_json(transform: ActionTransform) -> None:
-    assert from_config(json.loads(json.dumps(to_config(transform)))) == transform
+    assert ActionTransform.from_json(json.loads(json.dumps(transform.to_json()))) == transform
 
 
 def test_every_kind_is_tested() -> None:
@@ -214,13 +212,13 @@ def test_options_are_checked() -> None:
         {"kind": "chain"},
     ):
         with pytest.raises(TransformError):
-            from_config(wrong)
+            ActionTransform.from_json(wrong)
     with pytest.raises(TransformError, match="1 action dimensions and 5 of"):
         Relative().forward(torch.zeros(2, 3, 1), torch.zeros(2, 5))
 
 
 def test_unknown_configurations_are_refused() -> None:
     with pytest.raises(UnknownName, match="Did you mean 'relative'"):
-        from_config({"kind": "relativ"})
+        ActionTransform.from_json({"kind": "relativ"})
     with pytest.raises(TransformError, match="unexpected keyword"):
-        from_config({"kind": "delta", "dim": 3})
+        ActionTransform.from_json({"kind": "delta", "dim": 3})

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from oat.data.episodes import STATE
-from oat.evaluation.protocol import Protocol
 from oat.interfaces import Outcome
+from oat.protocol import Protocol
 
 DIM = 3
 FAIL_ALWAYS, CRASH_ONCE, CRASH_ALWAYS = 901, 902, 903

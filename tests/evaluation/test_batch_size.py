@@ -1,10 +1,10 @@
 """The policy waits for company where that pays, and never for episodes that are not there."""
 
-from oat.evaluation.batch_size import Pace
+from oat.evaluation.batch_size import BatchSizer
 
 
-def paced(prediction: float, segment: float, batch: int = 16, processes: int = 2) -> Pace:
-    pace = Pace(batch, processes)
+def paced(prediction: float, segment: float, batch: int = 16, processes: int = 2) -> BatchSizer:
+    pace = BatchSizer(batch, processes)
     for _ in range(50):
         pace.saw_prediction(prediction)
         pace.saw_segment(segment)
@@ -12,7 +12,7 @@ def paced(prediction: float, segment: float, batch: int = 16, processes: int = 2
 
 
 def test_before_anything_is_known_every_process_has_two_episodes() -> None:
-    pace = Pace(16, 3)
+    pace = BatchSizer(16, 3)
     assert (pace.worthwhile, pace.episodes) == (1, 6)
     assert pace.should_predict(1, 6)
 

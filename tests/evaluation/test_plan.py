@@ -21,14 +21,14 @@ from oat.experiments.study.methods import (
 )
 from oat.interfaces import Split
 from oat.io.checkpoints import fingerprint
+from oat.io.training_record import TrainingRecord
 from oat.policies import AutoregressivePolicy, Denoising, TokenDecoding, load_policy
 from oat.sims.metaworld import MetaWorld
 from oat.tokenizers import ActionTokenizer
-from oat.tokenizers.tokenizer import ActionSpace
-from oat.training.config import TokenizerOptions
-from oat.training.tokenizers import make_tokenizer
+from oat.tokenizers.space import ActionSpace
 from tests.evaluation.untrained import TASKS, save_policy
 from tests.policies.small import CONFIG, CONTEXT
+from tests.tokenizers.fitted import untrained
 
 
 class FewStates(MetaWorld):
@@ -103,7 +103,7 @@ def test_one_way_of_decoding_has_one_name(oat: Path, diffusion: Path) -> None:
 @pytest.mark.parametrize("preset", ["tiny", "cpu", "paper"])
 @pytest.mark.parametrize("kind", ["bin", "fast", "quest", "oat"])
 def test_a_method_has_one_name_in_every_size(kind: str, preset: str) -> None:
-    assert method_name(policy_with(make_tokenizer(kind, ActionSpace(32, 9), preset))) == kind
+    assert method_name(policy_with(untrained(kind, ActionSpace(32, 9), preset))) == kind
 
 
 @pytest.mark.parametrize(
@@ -115,14 +115,14 @@ def test_a_method_has_one_name_in_every_size(kind: str, preset: str) -> None:
         (FLOW, "oat-flow"),
         *((with_levels(levels), with_levels(levels).slug) for levels in LEVEL_SETS),
         *((with_horizons(*sizes), with_horizons(*sizes).slug) for sizes in ((16, 2), (32, 2), (32, 8), (64, 8))),
-        (Method("", "", "oat", TokenizerOptions(keep="powers_of_two")), "oat-powers-of-two"),
-        (Method("", "", "quest", TokenizerOptions(causal_decoder=False), action_horizon=16), "quest-full-decoder-16x4"),
+        (Method("", "", "oat", {"keep": "powers_of_two"}), "oat-powers-of-two"),
+        (Method("", "", "quest", {"causal_decoder": False}, action_horizon=16), "quest-full-decoder-16x4"),
     ],
 )
 def test_a_variant_has_a_name_of_its_own(method: Method, name: str) -> None:
     assert method.tokenizer is not None
     space = ActionSpace(method.action_horizon, 4)
-    assert method_name(policy_with(make_tokenizer(method.tokenizer, space, "tiny", method.model))) == name
+    assert method_name(policy_with(untrained(method.tokenizer, space, "tiny", **method.options))) == name
 
 
 def policy_with(tokenizer: ActionTokenizer) -> AutoregressivePolicy:
@@ -130,11 +130,11 @@ def policy_with(tokenizer: ActionTokenizer) -> AutoregressivePolicy:
 
 
 def test_who_demonstrated_is_recorded(oat: Path, tmp_path: Path) -> None:
-    assert {e.data_source for e in plan(oat).episodes} == {"scripted"}  # an old checkpoint: as the benchmark's expert
+    assert {e.demonstrator for e in plan(oat).episodes} == {"scripted"}  # an old checkpoint: as the benchmark's expert
     policy = load_policy(oat)
-    policy.trained_on = {"demonstrator": "human", "seed": 3}
+    policy.training_record = TrainingRecord(demonstrator="human", seed=3)
     policy.save(tmp_path / "policy")
-    (found,) = {(e.data_source, e.key.training_seed) for e in plan(tmp_path / "policy").episodes}
+    (found,) = {(e.demonstrator, e.key.training_seed) for e in plan(tmp_path / "policy").episodes}
     assert found == ("human", 3)
 
 
@@ -175,7 +175,7 @@ def test_a_policy_for_another_robot_is_refused(tmp_path: Path) -> None:
     arms = save_policy(tmp_path / "arms", action_dim=7)
     with pytest.raises(InvalidOption, match="7-D actions, metaworld takes 4-D"):
         plan(arms)
-    with pytest.raises(InvalidOption, match="trained on fly, swim, which are no tasks of metaworld"):
+    with pytest.raises(InvalidOption, match="trained on fly, swim, which are not tasks of metaworld"):
         plan(save_policy(tmp_path / "bird", tasks=("fly", "swim")))
     forgetful = save_policy(tmp_path / "forgetful", obs_horizon=1)
     with pytest.raises(InvalidOption, match="sees 1 frames, the protocol gives 2"):

@@ -5,11 +5,11 @@ from dataclasses import fields, replace
 import pytest
 
 from oat.errors import InvalidOption, UnknownName
-from oat.evaluation.protocol import PROTOCOLS, find_protocol
+from oat.evaluation.protocol import find_protocol
 
 
 def test_variants_have_their_own_hash() -> None:
-    usual = PROTOCOLS["metaworld"]
+    usual = find_protocol("metaworld")
     assert find_protocol("metaworld") == usual
     variants = [
         find_protocol("metaworld", execute=8),

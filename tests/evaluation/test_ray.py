@@ -11,7 +11,7 @@ from oat.errors import InvalidOption
 from oat.evaluation.config import EvalConfig
 from oat.evaluation.evaluate import evaluate_policy
 from oat.evaluation.records import read_records
-from oat.evaluation.workers.pool import Crew
+from oat.evaluation.workers.pool import EnvironmentPool
 from oat.evaluation.workers.ray import RayActors, connect, count_processes
 from oat.experiments.config import ReproduceConfig
 from oat.experiments.study.runs import Run
@@ -43,7 +43,7 @@ def test_records_are_those_of_local_workers(address: str, tmp_path: Path) -> Non
     local = run(plan(tmp_path, conditions), policy)
     (tmp_path / "crashed").unlink()
     with connect(address) as ray:
-        remote = run(plan(tmp_path, conditions), policy, Crew(RayActors(ray, PROTOCOL, make_point), 2, 2))
+        remote = run(plan(tmp_path, conditions), policy, EnvironmentPool(RayActors(ray, PROTOCOL, make_point), 2, 2))
     assert {c for c, record in remote.items() if record.crashed} == {CRASH_ALWAYS, FAIL_ALWAYS}
     assert "died" in remote[CRASH_ALWAYS].error
     assert "the physics exploded" in remote[FAIL_ALWAYS].error

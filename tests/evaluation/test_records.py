@@ -1,6 +1,7 @@
 """Records survive a kill, and no episode is counted twice."""
 
 import gzip
+import json
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -107,3 +108,15 @@ def test_gzipped_records_read_as_plain_ones(tmp_path: Path) -> None:
     short.write_bytes(b"{}\n")
     with pytest.raises(CorruptDataset, match="damaged"):
         read_records(short)
+
+
+def test_keys_on_disk_stay_as_they_were_published(tmp_path: Path) -> None:
+    """A name in the code may change; files of earlier versions are still read, and look the same."""
+    log = RecordLog(tmp_path / "records.jsonl")
+    log.append(record(1))
+    log.close()
+    stored = json.loads((tmp_path / "records.jsonl").read_text())
+    assert stored["data_source"] == "scripted"
+    assert "demonstrator" not in stored
+    assert list(stored)[:2] == ["key", "success"]
+    assert list(stored)[11:13] == ["data_source", "versions"]

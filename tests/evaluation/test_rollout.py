@@ -13,16 +13,16 @@ import torch
 
 from oat.data.episodes import STATE, Episodes
 from oat.errors import InvalidObservation, SimulatorError
-from oat.evaluation.protocol import Protocol
 from oat.evaluation.records import EpisodeKey, EpisodeRecord
 from oat.evaluation.rollout import Episode, Rollout
-from oat.evaluation.workers.pool import Crew, Lost, Worker
+from oat.evaluation.workers.pool import EnvironmentPool, Lost, Slot
 from oat.evaluation.workers.processes import LocalProcesses, PipeLink
-from oat.evaluation.workers.worker import Act, Crash, Host, Reset, Segment
-from oat.nn.transformer import Width
+from oat.evaluation.workers.worker import Act, Crash, EnvironmentWorker, Reset, Segment
+from oat.nn.width import Width
 from oat.policies import AutoregressivePolicy, Chunk, Decoding, TokenDecoding
 from oat.policies.config import PolicyConfig
 from oat.policies.context import describe_context
+from oat.protocol import Protocol
 from tests.evaluation.point import CRASH_ALWAYS, CRASH_ONCE, DIM, FAIL_ALWAYS, UNBUILDABLE, PointEnv, make_point
 from tests.tokenizers.fitted import HORIZON, fitted
 
@@ -53,18 +53,18 @@ def plan(
     return [Episode(key, decoding, "move", film=key.condition in film) for key in keys]
 
 
-def open_crew(processes: int = 2, seats: int = 2, protocol: Protocol = PROTOCOL) -> Crew[PipeLink]:
-    return Crew(LocalProcesses(protocol, make_point), processes, seats)
+def open_pool(processes: int = 2, slots: int = 2, protocol: Protocol = PROTOCOL) -> EnvironmentPool[PipeLink]:
+    return EnvironmentPool(LocalProcesses(protocol, make_point), processes, slots)
 
 
 def run(
     episodes: Sequence[Episode],
     policy: AutoregressivePolicy | None = None,
-    crew: Crew[Any] | None = None,
+    pool: EnvironmentPool[Any] | None = None,
     batch: int = 3,
 ) -> dict[int, EpisodeRecord]:
     records: list[EpisodeRecord] = []
-    with closing(crew or open_crew()) as workers:
+    with closing(pool or open_pool()) as workers:
         Rollout(policy or make_policy(), workers, batch, lambda record, video: records.append(record)).run(episodes)
     assert len(records) == len(episodes)
     return {record.key.condition: record for record in records}
@@ -97,8 +97,8 @@ def test_episodes_end_with_success_or_the_time_limit(tmp_path: Path) -> None:
 def test_the_same_command_twice_gives_the_same_records(tmp_path: Path) -> None:
     """Whatever the order and the number of workers: rows do not depend on each other, and noise belongs to episodes."""
     conditions = [12, 30, 17, 60, 25, 9]
-    first = run(plan(tmp_path, conditions), crew=open_crew(2, 3))
-    second = run(plan(tmp_path, conditions[::-1]), crew=open_crew(1, 1))
+    first = run(plan(tmp_path, conditions), pool=open_pool(2, 3))
+    second = run(plan(tmp_path, conditions[::-1]), pool=open_pool(1, 1))
     assert without_times(first) == without_times(second)
     assert len({r.jerk for r in first.values()}) == len(conditions)
 
@@ -141,7 +141,7 @@ def test_an_episode_is_not_blamed_for_its_neighbours(tmp_path: Path) -> None:
 
     That includes those that wait for a chunk when it dies, whose environments died with it.
     """
-    records = run(plan(tmp_path, [60, CRASH_ALWAYS, 61, CRASH_ALWAYS + 10, 62]), crew=open_crew(1, 5))
+    records = run(plan(tmp_path, [60, CRASH_ALWAYS, 61, CRASH_ALWAYS + 10, 62]), pool=open_pool(1, 5))
     assert {c for c, r in records.items() if r.crashed} == {CRASH_ALWAYS, CRASH_ALWAYS + 10}
     assert without_times({c: records[c] for c in (60, 61, 62)}) == without_times(run(plan(tmp_path, [60, 61, 62])))
 
@@ -167,16 +167,17 @@ def test_what_does_not_decode_holds_still_and_is_counted(tmp_path: Path, monkeyp
 
 def test_a_policy_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidObservation, match=r"observation\.state must be"):
-        run(plan(tmp_path, [5]), crew=open_crew(protocol=replace(PROTOCOL, obs_horizon=3)))
+        run(plan(tmp_path, [5]), pool=open_pool(protocol=replace(PROTOCOL, obs_horizon=3)))
 
 
 def test_a_worker_shows_the_last_frames(tmp_path: Path) -> None:
-    worker, segments = Worker(0, 1), []
-    with closing(open_crew(protocol=replace(PROTOCOL, execute=4))) as crew:
+    slot = Slot(0, 1)
+    segments = []
+    with closing(open_pool(protocol=replace(PROTOCOL, execute=4))) as pool:
         for message in (Reset(str(tmp_path), 30), Act(np.ones((HORIZON, DIM), np.float32)), Act(None)):
-            crew.send(worker, message)
-            ((answered, segment),) = crew.wait()
-            assert answered == worker
+            pool.send(slot, message)
+            ((answered, segment),) = pool.wait()
+            assert answered == slot
             assert isinstance(segment, Segment)
             segments.append(segment)
     first, then, last = segments
@@ -189,39 +190,39 @@ def test_a_worker_shows_the_last_frames(tmp_path: Path) -> None:
 
 
 def test_a_process_that_dies_blames_the_message_it_was_busy_with(tmp_path: Path) -> None:
-    """The worker before it has its answer, and is lost like those after it; then the process is there again."""
+    """The slot before it has its answer, and is lost like those after it; then the process is there again."""
     chunk = np.zeros((HORIZON, DIM), np.float32)
-    with closing(open_crew(1, 3)) as crew:
-        for worker, condition in zip(crew.workers, (30, CRASH_ALWAYS, 31), strict=True):
-            crew.send(worker, Reset(str(tmp_path), condition))
-        assert all(isinstance(answer, Segment) for _, answer in _wait_for(crew, 3))
-        for worker in crew.workers:
-            crew.send(worker, Act(chunk))
-        answers = [answer for _, answer in _wait_for(crew, 4)]
+    with closing(open_pool(1, 3)) as pool:
+        for slot, condition in zip(pool.slots, (30, CRASH_ALWAYS, 31), strict=True):
+            pool.send(slot, Reset(str(tmp_path), condition))
+        assert all(isinstance(answer, Segment) for _, answer in _wait_for(pool, 3))
+        for slot in pool.slots:
+            pool.send(slot, Act(chunk))
+        answers = [answer for _, answer in _wait_for(pool, 4)]
         assert [type(answer) for answer in answers] == [Segment, Crash, Lost, Lost]
-        crew.send(crew.workers[1], Reset(str(tmp_path), 30))
-        assert isinstance(crew.wait()[0][1], Segment)
+        pool.send(pool.slots[1], Reset(str(tmp_path), 30))
+        assert isinstance(pool.wait()[0][1], Segment)
 
 
-def _wait_for(crew: Crew[PipeLink], count: int) -> list[tuple[Worker, object]]:
-    answers: list[tuple[Worker, object]] = []
+def _wait_for(pool: EnvironmentPool[PipeLink], count: int) -> list[tuple[Slot, object]]:
+    answers: list[tuple[Slot, object]] = []
     while len(answers) < count:
-        answers.extend(crew.wait())
+        answers.extend(pool.wait())
     return answers
 
 
 def test_only_processes_that_are_needed_are_started(tmp_path: Path) -> None:
-    crew = open_crew(processes=3, seats=4)
-    run(plan(tmp_path, [5, 6]), crew=crew)
-    assert len(crew._links) == 2
-    assert len(crew.workers) == 12
+    pool = open_pool(processes=3, slots=4)
+    run(plan(tmp_path, [5, 6]), pool=pool)
+    assert len(pool._links) == 2
+    assert len(pool.slots) == 12
 
 
 @pytest.mark.parametrize(("execute", "expected"), [(8, [7, 8, 15, 16, 17, 18]), (1, list(range(1, 19)))])
 def test_only_frames_that_the_policy_will_see_are_observed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, execute: int, expected: list[int]
 ) -> None:
-    host, observed = Host(replace(PROTOCOL, max_steps=18, execute=execute), make_point), []
+    worker, observed = EnvironmentWorker(replace(PROTOCOL, max_steps=18, execute=execute), make_point), []
     step = PointEnv.step
 
     def watched(env: PointEnv, action: np.ndarray, observe: bool = True) -> object:
@@ -230,18 +231,18 @@ def test_only_frames_that_the_policy_will_see_are_observed(
         return outcome
 
     monkeypatch.setattr(PointEnv, "step", watched)
-    answer = host.answer(Reset(str(tmp_path), 99))
+    answer = worker.answer(Reset(str(tmp_path), 99))
     while isinstance(answer, Segment) and not answer.ended:
-        answer = host.answer(Act(np.zeros((HORIZON, DIM), np.float32)))
+        answer = worker.answer(Act(np.zeros((HORIZON, DIM), np.float32)))
         assert isinstance(answer, Segment)
-        assert answer.history[STATE][1, -1] == host.steps
+        assert answer.history[STATE][1, -1] == worker.steps
     assert observed == expected
 
 
 def test_a_host_survives_what_it_is_asked(tmp_path: Path) -> None:
-    host = Host(PROTOCOL, make_point)
-    assert isinstance(host.answer(Act(None)), Crash)  # before any episode
-    assert isinstance(host.answer(Reset(str(tmp_path), 5)), Segment)
-    assert len(host.environments) == 1
-    host.answer(Reset(str(tmp_path / "other"), 5))
-    assert list(host.environments) == [str(tmp_path / "other")]  # one at a time
+    worker = EnvironmentWorker(PROTOCOL, make_point)
+    assert isinstance(worker.answer(Act(None)), Crash)  # before any episode
+    assert isinstance(worker.answer(Reset(str(tmp_path), 5)), Segment)
+    assert len(worker.environments) == 1
+    worker.answer(Reset(str(tmp_path / "other"), 5))
+    assert list(worker.environments) == [str(tmp_path / "other")]  # one at a time

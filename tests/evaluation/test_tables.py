@@ -6,12 +6,16 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from rich.table import Table
 
 from oat.errors import InvalidOption, UnknownName
+from oat.evaluation.comparisons import comparison_table
 from oat.evaluation.evaluate import compare
 from oat.evaluation.records import EpisodeRecord, RecordLog
-from oat.evaluation.tables import POOLED, comparison_table, summarize, summary_table
+from oat.evaluation.summaries import summarize
+from oat.evaluation.tables import summary_table
+from oat.tables.success import POOLED
+from oat.tables.table import Table
+from oat.tables.terminal import to_terminal
 from tests.evaluation.test_records import record
 
 
@@ -31,7 +35,7 @@ def episodes(decoding: str, task: str, successes: int, count: int = 20, seeds: i
 def text(table: Table) -> str:
     console = Console(width=140, file=io.StringIO())
     with console.capture() as captured:
-        console.print(table)
+        console.print(to_terminal(table))
     return captured.get()
 
 

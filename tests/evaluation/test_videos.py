@@ -7,15 +7,15 @@ import numpy as np
 
 from oat.data.video import VideoDecoder
 from oat.errors import InvalidOption
-from oat.evaluation.protocol import PROTOCOLS
+from oat.evaluation.protocol import find_protocol
 from oat.evaluation.records import EpisodeRecord
 from oat.evaluation.rollout import Rollout
 from oat.evaluation.videos import Film
-from oat.evaluation.workers.worker import Act, Host, Reset, Segment, make_environment
+from oat.evaluation.workers.worker import Act, EnvironmentWorker, Reset, Segment, make_environment
 from oat.interfaces import ExpertConfig, Filmable
 from oat.sims.metaworld import MetaWorld, MetaWorldEnv
 from tests.evaluation.point import DIM, make_point
-from tests.evaluation.test_rollout import PROTOCOL, make_policy, open_crew, plan, without_times
+from tests.evaluation.test_rollout import PROTOCOL, make_policy, open_pool, plan, without_times
 from tests.tokenizers.fitted import HORIZON
 
 VISIBLE = replace(PROTOCOL, simulator="visible point")
@@ -36,8 +36,8 @@ def test_only_the_episodes_asked_for_are_filmed(tmp_path: Path) -> None:
     def finish(record: EpisodeRecord, video: bytes | None) -> None:
         records[record.key.condition], videos[record.key.condition] = record, video
 
-    policy, crew = make_policy(), open_crew(protocol=VISIBLE)
-    Rollout(policy, crew, 2, finish).run(plan(tmp_path, [11, 12, 60], film=[11, 60]))
+    policy, pool = make_policy(), open_pool(protocol=VISIBLE)
+    Rollout(policy, pool, 2, finish).run(plan(tmp_path, [11, 12, 60], film=[11, 60]))
     assert {c: video is not None for c, video in videos.items()} == {11: True, 12: False, 60: True}
     rendered = {file.name: file.read_text().split() for file in tmp_path.glob("rendered-*")}
     assert rendered == {
@@ -45,18 +45,18 @@ def test_only_the_episodes_asked_for_are_filmed(tmp_path: Path) -> None:
         "rendered-60": [str(step) for step in range(0, 51, 2)],
     }
     filmed = dict(records)
-    Rollout(policy, crew, 2, finish).run(plan(tmp_path, [11, 12, 60]))
+    Rollout(policy, pool, 2, finish).run(plan(tmp_path, [11, 12, 60]))
     assert without_times(filmed) == without_times(records)
     assert not any(videos.values())
-    crew.close()
+    pool.close()
 
 
 def test_a_video_shows_time_passing_and_the_predicted_path(tmp_path: Path) -> None:
-    host = Host(VISIBLE, make_point)
-    host.answer(Reset(str(tmp_path), 20, film=True))
+    worker = EnvironmentWorker(VISIBLE, make_point)
+    worker.answer(Reset(str(tmp_path), 20, film=True))
     chunk = np.zeros((HORIZON, DIM), np.float32)
     for message in (Act(chunk), Act(None), Act(chunk)):
-        answer = host.answer(message)
+        answer = worker.answer(message)
     assert isinstance(answer, Segment)
     assert answer.success
     assert answer.video is not None
@@ -73,7 +73,7 @@ def test_a_video_shows_time_passing_and_the_predicted_path(tmp_path: Path) -> No
 
 
 def test_what_cannot_be_filmed_says_so(tmp_path: Path) -> None:
-    answer = Host(PROTOCOL, make_point).answer(Reset(str(tmp_path), 5, film=True))
+    answer = EnvironmentWorker(PROTOCOL, make_point).answer(Reset(str(tmp_path), 5, film=True))
     assert isinstance(answer, InvalidOption)
     assert "point cannot be filmed: leave out --videos" in str(answer)
 
@@ -83,12 +83,12 @@ def test_metaworld_is_filmed_as_it_is(tmp_path: Path) -> None:
     actions = MetaWorld().expert("drawer-open", ExpertConfig()).demonstrate(0).actions[:32]
     ends = []
     for film in (False, True):
-        host = Host(replace(PROTOCOLS["metaworld"], max_steps=32, execute=32), make_environment)
-        host.answer(Reset("drawer-open", 0, film))
-        env = host.environments["drawer-open"]
+        worker = EnvironmentWorker(replace(find_protocol("metaworld"), max_steps=32, execute=32), make_environment)
+        worker.answer(Reset("drawer-open", 0, film))
+        env = worker.environments["drawer-open"]
         assert isinstance(env, MetaWorldEnv)
         path = env.foresee(actions)
-        answer = host.answer(Act(actions))
+        answer = worker.answer(Act(actions))
         assert isinstance(answer, Segment)
         assert (answer.video is not None) == film
         ends.append(answer.history["observation.state"])

@@ -8,12 +8,12 @@ import torch
 from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import STATE, Episodes
 from oat.data.normalize import Normalizer, action_statistics
-from oat.nn.transformer import Width
+from oat.nn.width import Width
 from oat.policies import AutoregressivePolicy, DiffusionPolicy, Policy
 from oat.policies.config import PolicyConfig
 from oat.policies.context import describe_context
-from oat.tokenizers.tokenizer import ActionSpace
-from oat.training.tokenizers import make_tokenizer
+from oat.tokenizers.space import ActionSpace
+from tests.tokenizers.fitted import untrained
 
 TASKS = ("reach", "drawer-close")
 
@@ -41,7 +41,7 @@ def save_policy(
         policy = DiffusionPolicy(context, space, config)
         policy.normalizer = normalizer
     else:
-        tokenizer = make_tokenizer(kind, space, "tiny")
+        tokenizer = untrained(kind, space)
         tokenizer.normalizer = normalizer
         policy = AutoregressivePolicy(context, tokenizer, config)
     policy.save(path)

@@ -4,16 +4,19 @@ from pathlib import Path
 
 import pytest
 
+from oat.cli import main
 from oat.experiments import coarse_to_fine
-from oat.experiments.config import ExperimentName, ReproduceConfig
+from oat.experiments.catalogue import EXPERIMENTS, CatalogueEntry
+from oat.experiments.config import ReproduceConfig
 from oat.experiments.reproduce import reproduce
 from oat.experiments.study.methods import OAT
 from oat.experiments.study.scales import SCALES
 from oat.experiments.study.study import Study
-from oat.tables.table import Sheet, load_sheets
-from tests.report.material import write_demonstrations
+from oat.tables.files import load_tables
+from oat.tables.table import Table
+from tests.report.example_results import write_demonstrations
 
-FIGURES: tuple[ExperimentName, ...] = (
+FIGURES: tuple[str, ...] = (
     "table-latency",
     "figure-teaser",
     "figure-coarse-to-fine",
@@ -22,33 +25,33 @@ FIGURES: tuple[ExperimentName, ...] = (
 )
 
 
-def draw(out: Path, name: ExperimentName, only_tables: bool = False) -> list[Sheet]:
+def draw(out: Path, name: str, only_tables: bool = False) -> list[Table]:
     """What the command makes, read back; its picture is there, too."""
     reproduce(ReproduceConfig((name,), scale="smoke", out=out, jobs=2, only_tables=only_tables))
     folder = out / "smoke" / "metaworld"
-    sheets = load_sheets(folder / "tables" / f"{name}.json")
-    for sheet in sheets:
-        assert any("commit" in note for note in sheet.notes)
+    tables = load_tables(folder / "tables" / f"{name}.json")
+    for table in tables:
+        assert any("commit" in note for note in table.notes)
     assert (folder / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-    return sheets
+    return tables
 
 
-def cells(sheet: Sheet, column: str) -> dict[str, str]:
+def cells(table: Table, column: str) -> dict[str, str]:
     """A column by the row's first cell."""
-    place = sheet.columns.index(column)
-    return {row[0]: row[place] for row in sheet.rows}
+    place = table.columns.index(column)
+    return {row[0]: row[place] for row in table.rows}
 
 
 def test_latency_is_measured_once_and_kept(smoke_study: Path) -> None:
-    (sheet,) = draw(smoke_study, "table-latency")
-    tokens = cells(sheet, "tokens")
+    (table,) = draw(smoke_study, "table-latency")
+    tokens = cells(table, "tokens")
     assert (tokens["DP"], tokens["Bin"], tokens["QueST"], tokens["OAT_4"]) == ("—", "128", "8", "4")
     assert 8 < float(tokens["FAST"]) < 128
-    assert cells(sheet, "/ OAT_8's")["OAT_8"] == "1.00"
-    assert float(cells(sheet, "ms")["Bin"]) > float(cells(sheet, "ms")["OAT_8"])
-    assert cells(sheet, "paper's ms, A100")["Bin"] == "306.6"
-    assert any("the study's demonstrations" in note for note in sheet.notes)
-    assert draw(smoke_study, "table-latency", only_tables=True) == [sheet]
+    assert cells(table, "/ OAT_8's")["OAT_8"] == "1.00"
+    assert float(cells(table, "ms")["Bin"]) > float(cells(table, "ms")["OAT_8"])
+    assert cells(table, "paper's ms, A100")["Bin"] == "306.6"
+    assert any("the study's demonstrations" in note for note in table.notes)
+    assert draw(smoke_study, "table-latency", only_tables=True) == [table]
 
 
 def test_teaser_measures_what_tokenizers_promise(smoke_study: Path) -> None:
@@ -63,22 +66,22 @@ def test_teaser_measures_what_tokenizers_promise(smoke_study: Path) -> None:
 
 
 def test_chunks_are_executed_where_they_were_demonstrated(smoke_study: Path) -> None:
-    (sheet,) = draw(smoke_study, "figure-coarse-to-fine")
-    assert list(cells(sheet, "MSE")) == ["1", "2", "4", "8"]
-    assert cells(sheet, "paper's MSE, one chunk")["4"] == "0.038"
-    assert any(note.startswith("executed: the chunks of 1 of the episodes") for note in sheet.notes)
-    assert all(float(off) > 0 for off in cells(sheet, "hand off at the end, cm").values())
+    (table,) = draw(smoke_study, "figure-coarse-to-fine")
+    assert list(cells(table, "MSE")) == ["1", "2", "4", "8"]
+    assert cells(table, "paper's MSE, one chunk")["4"] == "0.038"
+    assert any(note.startswith("executed: the chunks of 1 of the episodes") for note in table.notes)
+    assert all(float(off) > 0 for off in cells(table, "hand off at the end, cm").values())
 
 
 def test_chunks_that_were_not_executed_are_not_said_to_be(tmp_path: Path) -> None:
     study = Study(SCALES["smoke"], "pusht", tmp_path, write_demonstrations(tmp_path / "given"))
     study.tokenizer(OAT, seed=0, steps=20).perform()
-    (sheet,) = coarse_to_fine.sheets(study)
-    assert [note for note in sheet.notes if "executed" in note] == [
+    (table,) = coarse_to_fine.tables(study)
+    assert [note for note in table.notes if "executed" in note] == [
         "not executed: pusht cannot be brought back to where its demonstrations began"
     ]
-    assert set(cells(sheet, "hand off at the end, cm").values()) == {"—"}
-    (claim,) = (note for note in sheet.notes if note.startswith("claim: "))
+    assert set(cells(table, "hand off at the end, cm").values()) == {"—"}
+    (claim,) = (note for note in table.notes if note.startswith("claim: "))
     assert claim.startswith("claim: the error falls with K, in one chunk of each episode: undecided (K=8 < K=4 in ")
     assert claim.count(" of 1, p = 1") == 3  # one held-out episode decides nothing
 
@@ -107,13 +110,47 @@ def test_fast_fails_where_oat_cannot(smoke_study: Path) -> None:
 
 
 def test_published_without_models_the_tables_stand(smoke_study: Path, tmp_path: Path) -> None:
-    sheets = draw(smoke_study, "figure-coarse-to-fine")
+    tables = draw(smoke_study, "figure-coarse-to-fine")
     reproduce(ReproduceConfig(("table-sim",), scale="smoke", out=smoke_study, only_tables=True, publish=tmp_path))
-    assert draw(tmp_path, "figure-coarse-to-fine", only_tables=True) == sheets
+    assert draw(tmp_path, "figure-coarse-to-fine", only_tables=True) == tables
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_what_was_not_run_is_said(name: ExperimentName, tmp_path: Path) -> None:
+def test_what_was_not_run_is_said(name: str, tmp_path: Path) -> None:
     reproduce(ReproduceConfig((name,), scale="smoke", out=tmp_path, only_tables=True))
-    for sheet in load_sheets(tmp_path / "smoke" / "metaworld" / "tables" / f"{name}.json"):
-        assert any(note.startswith(("not run: ", "not measured")) for note in sheet.notes)
+    for table in load_tables(tmp_path / "smoke" / "metaworld" / "tables" / f"{name}.json"):
+        assert any(note.startswith(("not run: ", "not measured")) for note in table.notes)
+
+
+TOY_FIGURE = """
+from oat.experiments.pictures import save_study_figure
+from oat.io.pictures import new_figure
+from oat.tables.table import Table
+
+
+def evaluations(study):
+    return []
+
+
+def tables(study):
+    figure = new_figure(2, 2)
+    figure.subplots().plot([1, 2])
+    return [Table("toy", ("sim",), ((study.sim,),), (save_study_figure(study, "figure-toy", figure),))]
+"""
+
+
+def test_a_new_figure_is_a_file_and_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "toy_figure.py").write_text(TOY_FIGURE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(EXPERIMENTS, "figure-toy", CatalogueEntry("a toy", "toy_figure"))
+    main(["reproduce", "figure-toy", "--scale", "smoke", "--out", str(tmp_path), "--only-tables"])
+    folder = tmp_path / "smoke" / "metaworld"
+    (table,) = load_tables(folder / "tables/figure-toy.json")
+    assert table.rows == (("metaworld",),)
+    assert (folder / "figures/figure-toy.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_unknown_experiment_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["reproduce", "figure-teasers", "--out", str(tmp_path)])
+    assert "Did you mean 'figure-teaser'" in capsys.readouterr().err

@@ -3,9 +3,9 @@
 import torch
 
 from oat.experiments.study.held_out import generator
-from oat.experiments.substitutions import damage, decode_forced, substitute
+from oat.experiments.substitutions import decode_forced, measure_damage, substitute
 from oat.tokenizers import FASTTokenizer
-from oat.tokenizers.evaluation import Chunks
+from oat.tokenizers.measures import ChunkBatch
 from oat.tokenizers.tokens import Tokens
 from tests.tokenizers.fitted import DIM, HORIZON, fitted, smooth_chunks
 
@@ -52,10 +52,10 @@ def _expansions(tokenizer: FASTTokenizer) -> list[torch.Tensor]:
 
 def test_damage_is_counted_and_forced() -> None:
     actions = smooth_chunks(60)
-    chunks = Chunks(actions, torch.ones(actions.shape[:2], dtype=torch.bool), None)
-    intact, hurt = (damage("FAST", fast(), chunks, count) for count in (0, 1))
+    chunks = ChunkBatch(actions, torch.ones(actions.shape[:2], dtype=torch.bool), None)
+    intact, hurt = (measure_damage("FAST", fast(), chunks, count) for count in (0, 1))
     assert (intact.undecodable.estimate, int(intact.failed.sum())) == (0, 0)
     assert hurt.undecodable.estimate == hurt.failed.double().mean() > 0.3
     assert bool(torch.isfinite(hurt.decoded).all())
     assert bool((hurt.rmse > intact.rmse).all())
-    assert damage("OAT", fitted("oat"), chunks, 8).undecodable.estimate == 0
+    assert measure_damage("OAT", fitted("oat"), chunks, 8).undecodable.estimate == 0

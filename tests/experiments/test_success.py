@@ -7,23 +7,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oat.evaluation.protocol import PROTOCOLS, find_protocol
+from oat.evaluation.protocol import find_protocol
 from oat.evaluation.records import EpisodeRecord, RecordLog
-from oat.experiments.horizons import evaluations, sheets
+from oat.experiments.horizons import evaluations, tables
 from oat.experiments.paper import numbers as paper
 from oat.experiments.study.methods import DP, QUEST
 from oat.experiments.study.scales import SCALES
-from oat.experiments.study.study import Evaluation, Study
-from oat.experiments.success import Row, decide, per_task_sheet, read_rows, success_sheet
+from oat.experiments.study.study import EvaluationRun, Study
+from oat.experiments.success import Row, decide, read_rows, study_table, task_table
 from oat.sims import load_simulator
 from oat.sims.config import SimulatorName
 from tests.evaluation.test_records import record
 
 TASKS = ("box-close", "coffee-pull")
 EPISODES = 40
+METAWORLD = find_protocol("metaworld").hash
 
 
-def episode(task: str, condition: int, seed: int = 0, protocol: str = PROTOCOLS["metaworld"].hash) -> EpisodeRecord:
+def episode(task: str, condition: int, seed: int = 0, protocol: str = METAWORLD) -> EpisodeRecord:
     made = record(condition)
     key = replace(made.key, task=task, training_seed=seed, checkpoint=f"w{seed}", protocol=protocol)
     return replace(made, key=key)
@@ -36,8 +37,8 @@ def study(tmp_path: Path) -> Study:
 
 
 @pytest.fixture
-def evaluated(study: Study) -> Callable[[Evaluation, list[EpisodeRecord]], None]:
-    def write(evaluation: Evaluation, records: list[EpisodeRecord]) -> None:
+def evaluated(study: Study) -> Callable[[EvaluationRun, list[EpisodeRecord]], None]:
+    def write(evaluation: EvaluationRun, records: list[EpisodeRecord]) -> None:
         log = RecordLog(study.folder / evaluation.name / "records.jsonl")
         for each in records:
             log.append(each)
@@ -46,7 +47,7 @@ def evaluated(study: Study) -> Callable[[Evaluation, list[EpisodeRecord]], None]
     return write
 
 
-def whole(seed: int = 0, solved: int = EPISODES, protocol: str = PROTOCOLS["metaworld"].hash) -> list[EpisodeRecord]:
+def whole(seed: int = 0, solved: int = EPISODES, protocol: str = METAWORLD) -> list[EpisodeRecord]:
     """Each training seed meets conditions of its own."""
     return [
         replace(episode(task, EPISODES * seed + number, seed, protocol), success=number < solved)
@@ -85,67 +86,67 @@ def test_few_episodes_decide_nothing() -> None:
 
 
 def test_an_evaluation_that_is_not_whole_is_left_out_and_said(
-    study: Study, evaluated: Callable[[Evaluation, list[EpisodeRecord]], None]
+    study: Study, evaluated: Callable[[EvaluationRun, list[EpisodeRecord]], None]
 ) -> None:
-    evaluated(Evaluation(QUEST, 0), whole(0, solved=20))
-    evaluated(Evaluation(QUEST, 1), whole(1)[:45])
-    rows = read_rows(study, [Evaluation(DP), *(Evaluation(QUEST, seed) for seed in range(3))])
-    sheet = success_sheet(study, "t", rows)
-    assert [cells[4] for cells in sheet.rows] == ["—", "50.0"]
-    assert "not run: DP, QueST seed 1 (only 45 episodes, left out), QueST seed 2" in sheet.notes
-    assert "QueST: 40 episodes per task from 1 training seed" in sheet.notes
+    evaluated(EvaluationRun(QUEST, 0), whole(0, solved=20))
+    evaluated(EvaluationRun(QUEST, 1), whole(1)[:45])
+    rows = read_rows(study, [EvaluationRun(DP), *(EvaluationRun(QUEST, seed) for seed in range(3))])
+    table = study_table(study, "t", rows)
+    assert [cells[4] for cells in table.rows] == ["—", "50.0"]
+    assert "not run: DP, QueST seed 1 (only 45 episodes, left out), QueST seed 2" in table.notes
+    assert "QueST: 40 episodes per task from 1 training seed" in table.notes
 
 
 def test_different_protocols_are_named_and_not_compared(
-    study: Study, evaluated: Callable[[Evaluation, list[EpisodeRecord]], None]
+    study: Study, evaluated: Callable[[EvaluationRun, list[EpisodeRecord]], None]
 ) -> None:
-    evaluated(Evaluation(QUEST), whole())
-    evaluated(Evaluation(DP), whole(protocol=find_protocol("metaworld", execute=8).hash))
-    rows = read_rows(study, [Evaluation(QUEST), Evaluation(DP)])
-    notes = success_sheet(study, "t", rows, claims=[("x", ("DP", "QueST"))]).notes
+    evaluated(EvaluationRun(QUEST), whole())
+    evaluated(EvaluationRun(DP), whole(protocol=find_protocol("metaworld", execute=8).hash))
+    rows = read_rows(study, [EvaluationRun(QUEST), EvaluationRun(DP)])
+    notes = study_table(study, "t", rows, claims=[("x", ("DP", "QueST"))]).notes
     told = "metaworld on reporting conditions: QueST; metaworld, executing 8 on reporting conditions: DP"
     assert f"protocols: {told}" in notes
     assert any(
         note.startswith("claim: x: undecided, DP and QueST: these records were not made alike") for note in notes
     )
-    on_purpose = success_sheet(study, "t", rows, claims=[("x", ("DP", "QueST"))], alike=False).notes
+    on_purpose = study_table(study, "t", rows, claims=[("x", ("DP", "QueST"))], alike=False).notes
     assert f"protocols, which differ on purpose: {told}" in on_purpose
     assert any("x: undecided (QueST − DP = +0.0 points on 80 conditions, p = 1)" in note for note in on_purpose)
 
 
 def test_nothing_in_common_decides_nothing(
-    study: Study, evaluated: Callable[[Evaluation, list[EpisodeRecord]], None]
+    study: Study, evaluated: Callable[[EvaluationRun, list[EpisodeRecord]], None]
 ) -> None:
     """One method's first training seed is missing, the other has only that."""
-    evaluated(Evaluation(QUEST, 1), whole(1))
-    evaluated(Evaluation(DP, 0), whole(0))
-    rows = read_rows(study, [Evaluation(QUEST, 0), Evaluation(QUEST, 1), Evaluation(DP)])
+    evaluated(EvaluationRun(QUEST, 1), whole(1))
+    evaluated(EvaluationRun(DP, 0), whole(0))
+    rows = read_rows(study, [EvaluationRun(QUEST, 0), EvaluationRun(QUEST, 1), EvaluationRun(DP)])
     decided = decide("x", ("DP", "QueST"), rows, 2)
     assert decided.startswith("claim: x: undecided, DP and QueST: the two sides share no initial conditions")
 
 
 def test_task_by_task_the_paper_stands_beside(
-    study: Study, evaluated: Callable[[Evaluation, list[EpisodeRecord]], None]
+    study: Study, evaluated: Callable[[EvaluationRun, list[EpisodeRecord]], None]
 ) -> None:
-    evaluated(Evaluation(DP), whole(solved=10))
-    sheet = per_task_sheet(study, "t", read_rows(study, [Evaluation(DP)]), paper.PER_TASK["metaworld"])
-    assert sheet.rows == (
+    evaluated(EvaluationRun(DP), whole(solved=10))
+    table = task_table(study, "t", read_rows(study, [EvaluationRun(DP)]), paper.PER_TASK["metaworld"])
+    assert table.rows == (
         ("box-close", "DP", "25.0", "14 … 40", "21.2"),
         ("coffee-pull", "DP", "25.0", "14 … 40", "27.6"),
     )
 
 
 def test_columns_that_nothing_is_known_of_are_left_out(
-    study: Study, evaluated: Callable[[Evaluation, list[EpisodeRecord]], None]
+    study: Study, evaluated: Callable[[EvaluationRun, list[EpisodeRecord]], None]
 ) -> None:
-    evaluated(Evaluation(DP, 0), whole(0))
+    evaluated(EvaluationRun(DP, 0), whole(0))
     always = ("policy", "steps", *TASKS, "average", "95 %")
-    assert success_sheet(study, "t", read_rows(study, [Evaluation(DP, 0)])).columns == always
-    evaluated(Evaluation(DP, 1), whole(1))
-    both = read_rows(study, [Evaluation(DP, 0), Evaluation(DP, 1)])
-    sheet = success_sheet(study, "t", both, paper.AVERAGE["metaworld"])
-    assert sheet.columns == (*always, "± seeds", "paper")
-    assert sheet.rows[0][-2:] == ("0.0 (2)", "19.3 ± 1.6")
+    assert study_table(study, "t", read_rows(study, [EvaluationRun(DP, 0)])).columns == always
+    evaluated(EvaluationRun(DP, 1), whole(1))
+    both = read_rows(study, [EvaluationRun(DP, 0), EvaluationRun(DP, 1)])
+    table = study_table(study, "t", both, paper.AVERAGE["metaworld"])
+    assert table.columns == (*always, "± seeds", "paper")
+    assert table.rows[0][-2:] == ("0.0 (2)", "19.3 ± 1.6")
 
 
 @pytest.mark.parametrize("sim", paper.PER_TASK)
@@ -164,7 +165,7 @@ def test_the_papers_tasks_are_called_as_the_simulators_are(sim: SimulatorName) -
 def test_horizons_are_compared_in_both_regimes(tmp_path: Path) -> None:
     study = Study(SCALES["cpu"], "metaworld", tmp_path)
     assert len(evaluations(study)) == 3 * 2 * 2 - 2  # H_a = 16 has one regime
-    half, fixed = sheets(study)
+    half, fixed = tables(study)
     assert half.notes[-1] == fixed.notes[-1] == "picture: figures/table-horizons.png"
     assert (tmp_path / "figures" / "table-horizons.png").read_bytes().startswith(b"\x89PNG")
     assert [cells[0] for cells in half.rows][:3] == ["H_a=16 H_l=2", "H_a=16 H_l=8", "H_a=32 H_l=2"]

@@ -8,29 +8,21 @@ import numpy as np
 import pytest
 
 from oat.data.chunks import WindowConfig, Windows
+from oat.evaluation.claims import decide_rising
 from oat.experiments import timings
-from oat.experiments.latency import median_interval, sheets
+from oat.experiments.latency import median_interval, tables
+from oat.experiments.latency_records import TIMINGS_FILE, LatencyRecord, ShapeTimings, Timing, read_timings
 from oat.experiments.paper import numbers as paper
-from oat.experiments.paper.claims import decide_rising
 from oat.experiments.study.methods import FAST
 from oat.experiments.study.scales import SCALES
 from oat.experiments.study.study import Study
-from oat.experiments.timings import (
-    TIMINGS_FILE,
-    Shape,
-    Timing,
-    Timings,
-    measure,
-    read_timings,
-    smooth_episodes,
-    untrained,
-)
+from oat.experiments.timings import measure, smooth_episodes, untrained
 
 SIMS = ("metaworld", "robomimic")
 
 
 def test_an_untrained_fast_policy_takes_as_many_tokens_as_its_chunks_have() -> None:
-    episodes = smooth_episodes(paper.ACTION_DIMS["robocasa"])
+    episodes = smooth_episodes(12)
     policy, tokens = untrained(FAST, Windows(episodes, WindowConfig(32, 1)), "tiny")
     assert tokens is not None
     assert 20 < tokens < 384
@@ -71,13 +63,13 @@ def test_what_costs_as_much_is_near_in_every_turn(factor: float, outcome: str, t
     ours = quest * np.random.default_rng(1).uniform(factor - 0.03, factor + 0.03, 50)
     rows = {label: Timing(8, tuple(ours.tolist()), ()) for label in paper.LATENCY["metaworld"]}
     rows["QueST"] = Timing(8, tuple(quest.tolist()), ())
-    kept = Timings("paper", {"metaworld": Shape("made up", "abc", "x86_64", "2", rows)})
+    kept = LatencyRecord("paper", {"metaworld": ShapeTimings("made up", "abc", "x86_64", "2", rows)})
     study = Study(SCALES["cpu"], "metaworld", tmp_path)
     (tmp_path / TIMINGS_FILE).write_text(json.dumps(asdict(kept)))
-    (sheet,) = sheets(study)
-    (claim,) = (note for note in sheet.notes if "costs as much as QueST" in note)
+    (table,) = tables(study)
+    (claim,) = (note for note in table.notes if "costs as much as QueST" in note)
     assert claim.startswith(f"claim: OAT_8 costs as much as QueST, within 10%: {outcome} (OAT_8 / QueST = ")
-    assert "commit abc" in sheet.notes[0]
+    assert "commit abc" in table.notes[0]
 
 
 def test_a_shape_that_was_timed_is_not_timed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,4 +100,4 @@ def test_a_file_that_says_once_what_was_timed_with_is_read(tmp_path: Path) -> No
     kept = read_timings(Study(SCALES["cpu"], "metaworld", tmp_path))
     assert kept is not None
     timing = {"DP": Timing(None, (1.0,), ())}
-    assert kept.shapes == {sim: Shape(sim, "abc", "x86_64", "2.9", timing) for sim in SIMS}
+    assert kept.shapes == {sim: ShapeTimings(sim, "abc", "x86_64", "2.9", timing) for sim in SIMS}

@@ -12,24 +12,25 @@ import pytest
 from oat.cli import main
 from oat.data.episodes import STATE
 from oat.errors import InvalidOption
-from oat.evaluation.protocol import PROTOCOLS
-from oat.experiments.catalogue import EXPERIMENTS
-from oat.experiments.study.budget import Pace
+from oat.experiments.experiment import load_experiment
+from oat.experiments.paper.trials import PUBLISHED_TRIALS
+from oat.experiments.study.budget import StepBudget
 from oat.experiments.study.scales import SCALES
 from oat.experiments.study.study import Study
+from oat.interfaces import Robot
 from oat.io.extras import import_extra
-from oat.robots.loop import Robot
 from oat.robots.trials.config import Driving
-from oat.robots.trials.log import TrialSheet
+from oat.robots.trials.log import TrialLog
+from oat.robots.trials.plan import TrialPlan
 from oat.robots.trials.rehearsal import Rehearsal
-from oat.robots.trials.schedule import Schedule
 from oat.robots.trials.session import Judge, run_trials
-from oat.robots.trials.table import trial_sheets
+from oat.robots.trials.table import trial_tables
 from oat.serving.client import Reply
-from oat.tables.table import load_sheets
+from oat.sims.metaworld import MetaWorld
+from oat.tables.files import load_tables
 from tests.evaluation.untrained import save_policy
 
-TABLE_REAL = EXPERIMENTS["table-real"]
+TABLE_REAL = load_experiment("table-real")
 
 
 MAX_STEPS = 150
@@ -37,7 +38,7 @@ MAX_STEPS = 150
 
 @pytest.fixture(autouse=True)
 def _short_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PROTOCOLS, "metaworld", replace(PROTOCOLS["metaworld"], max_steps=MAX_STEPS))
+    monkeypatch.setattr(MetaWorld, "protocol", replace(MetaWorld.protocol, max_steps=MAX_STEPS))
 
 
 def test_the_table_runs_by_its_name(smoke_study: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,22 +50,22 @@ def test_the_table_runs_by_its_name(smoke_study: Path, capsys: pytest.CaptureFix
     assert "trials of a simulated robot" in shown
     main([*arguments, str(published), "--only-tables"])
     assert capsys.readouterr().out == shown
-    (table,) = load_sheets(published / "smoke" / "metaworld" / "tables" / "table-real.json")
+    (table,) = load_tables(published / "smoke" / "metaworld" / "tables" / "table-real.json")
     assert [row[0] for row in table.rows] == ["DP", "OAT_1", "OAT_2", "OAT_4", "OAT_8"]
     assert all(row[1].endswith(" / 2") for row in table.rows)
 
 
 def test_the_table_is_rehearsed(tmp_path: Path) -> None:
     study = Study(SCALES["smoke"], "metaworld", tmp_path)
-    runs = study.runs(TABLE_REAL.evaluations(study), Pace(study))
+    runs = study.runs(TABLE_REAL.evaluations(study), StepBudget(study))
     assert [run.name for run in runs] == ["demos", "policies/dp-seed0", "tokenizers/oat-seed0", "policies/oat-seed0"]
-    (empty,) = TABLE_REAL.sheets(study)
+    (empty,) = TABLE_REAL.tables(study)
     assert "not run: DP, OAT_1, OAT_2, OAT_4, OAT_8" in empty.notes
     for kind, slug in (("diffusion", "dp"), ("oat", "oat")):
         save_policy(tmp_path / "policies" / f"{slug}-seed0", kind, tasks=("box-close", "coffee-pull"))
     assert TABLE_REAL.measure is not None
     TABLE_REAL.measure(study)
-    (table,) = TABLE_REAL.sheets(study)
+    (table,) = TABLE_REAL.tables(study)
     assert "a simulated robot" in table.title
     assert [row[:2] for row in table.rows] == [(label, "0 / 2") for label in ("DP", "OAT_1", "OAT_2", "OAT_4", "OAT_8")]
     assert table.rows[-1][-1] == "16 / 20, 16 / 20"
@@ -77,12 +78,12 @@ def test_the_table_is_rehearsed(tmp_path: Path) -> None:
     written = path.read_bytes()
     TABLE_REAL.measure(study)
     assert path.read_bytes() == written
-    last = TrialSheet.read(path).records[-1]
+    last = TrialLog.read(path).records[-1]
     path.write_bytes(written[:-40])  # as if it had been killed in the last trial
     TABLE_REAL.measure(study)
-    sheet = TrialSheet.read(path)
-    assert sheet.remaining == []
-    assert replace(sheet.records[-1], begun=last.begun, seconds=last.seconds, late=last.late) == last
+    log = TrialLog.read(path)
+    assert log.remaining == []
+    assert replace(log.records[-1], begun=last.begun, seconds=last.seconds, late=last.late) == last
 
 
 def test_a_real_robot_is_asked_for_at_the_papers_scale(tmp_path: Path) -> None:
@@ -90,13 +91,13 @@ def test_a_real_robot_is_asked_for_at_the_papers_scale(tmp_path: Path) -> None:
     assert TABLE_REAL.evaluations(study) == []
     assert TABLE_REAL.measure is not None
     TABLE_REAL.measure(study)
-    (sheet,) = TABLE_REAL.sheets(study)
-    assert "needs a real robot" in sheet.title
-    assert ("OAT_8", "16 / 20, 16 / 20") in sheet.rows
-    assert "oat trials trials.jsonl --methods DP=ws://127.0.0.1:8000 " in sheet.notes[0]
-    assert "OAT_4=ws://127.0.0.1:8004,num_tokens=4" in sheet.notes[0]
+    (table,) = TABLE_REAL.tables(study)
+    assert "needs a real robot" in table.title
+    assert ("OAT_8", "16 / 20, 16 / 20") in table.rows
+    assert "oat trials trials.jsonl --methods DP=ws://127.0.0.1:8000 " in table.notes[0]
+    assert "OAT_4=ws://127.0.0.1:8004,num_tokens=4" in table.notes[0]
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(InvalidOption, match="not in pusht"):
+    with pytest.raises(InvalidOption, match="not possible in pusht"):
         TABLE_REAL.evaluations(Study(SCALES["cpu"], "pusht", tmp_path))
 
 
@@ -131,10 +132,10 @@ def test_a_simulator_judges_what_happens_in_it(tmp_path: Path) -> None:
     assert isinstance(robot, Judge)
     driving = Driving(fps=10_000, execute=1, ahead=0, blend=0, max_age=600, seconds=3600)
     methods: dict[str, int | None] = {"DP": None, "OAT_8": None}
-    plan = Schedule(methods, ("reach", "drawer-close"), 3, 0, "oat.robots.trials.rehearsal:metaworld", driving)
-    sheet = TrialSheet.open(tmp_path / "trials.jsonl", plan)
-    run_trials(sheet, robot, robot, {"DP": Idler(), "OAT_8": Expert()})
-    (table,) = trial_sheets(TrialSheet.read(sheet.path))
+    plan = TrialPlan(methods, ("reach", "drawer-close"), 3, 0, "oat.robots.trials.rehearsal:metaworld", driving)
+    log = TrialLog.open(tmp_path / "trials.jsonl", plan)
+    run_trials(log, robot, robot, {"DP": Idler(), "OAT_8": Expert()})
+    (table,) = trial_tables(TrialLog.read(log.path), PUBLISHED_TRIALS)
     assert [(row[1], row[3], row[5]) for row in table.rows] == [
         ("0 / 3", "0 / 3", "0 / 6"),
         ("3 / 3", "3 / 3", "6 / 6"),
@@ -142,5 +143,5 @@ def test_a_simulator_judges_what_happens_in_it(tmp_path: Path) -> None:
     assert (
         "claim: OAT_8 acts better than DP: held (OAT_8 − DP = +100.0 points on 6 conditions, p = 0.031)" in table.notes
     )
-    idle = [record for record in sheet.records if plan.method(record.trial) == "DP"]
+    idle = [record for record in log.records if plan.method(record.trial) == "DP"]
     assert {record.steps for record in idle} == {MAX_STEPS}

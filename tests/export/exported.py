@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from oat.export.export import export_policy
+from oat.io.training_record import TrainingRecord
 from oat.policies import Policy
 from tests.policies.small import policy_of
 
@@ -13,7 +14,7 @@ from tests.policies.small import policy_of
 def exported(kind: str) -> tuple[Policy, Path]:
     """A policy of the kind, and the directory of its export."""
     policy, folder = policy_of(kind), Path(tempfile.mkdtemp(prefix=f"oat-{kind}-"))
-    policy.trained_on = {"seed": 4}
+    policy.training_record = TrainingRecord(seed=4)
     policy.save(folder / "policy")
     export_policy(folder / "policy", folder / "export")
     return policy, folder / "export"

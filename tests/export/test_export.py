@@ -26,9 +26,10 @@ from oat.export.token_graphs import GraphTokenPolicy, TokenShape
 from oat.interfaces import Observation
 from oat.policies import AutoregressivePolicy, Denoising, DiffusionPolicy, Noise, Policy, TokenDecoding
 from oat.policies.context import ContextConfig
-from oat.tokenizers.decoder import DecoderConfig
-from oat.tokenizers.oat import OATConfig, OATTokenizer
-from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer
+from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.config import DecoderConfig, OATConfig
+from oat.tokenizers.oat import OATTokenizer
+from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens
 from tests.export.exported import exported
 from tests.policies.small import CONFIG, CONTEXT, choose_rows, observe, policy_of, tokenizer_of
@@ -127,7 +128,7 @@ def test_every_total_tokenizer_decodes_as_a_graph(make: Callable[[], ActionToken
     ids = torch.randint(tokenizer.vocab_size, (5, tokenizer.max_tokens), generator=torch.Generator().manual_seed(0))
     lengths = torch.tensor([1, 3, 8, 5, 2]) if tokenizer.prefix_decodable else torch.full((5,), tokenizer.max_tokens)
     (found,) = _run(_engine(policy, "actions"), "actions", {"ids": ids, "lengths": lengths, "times": torch.arange(6)})
-    torch.testing.assert_close(found, tokenizer.decode(Tokens(ids, lengths), steps=6), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(found, tokenizer.decode(Tokens(ids, lengths), num_actions=6), atol=1e-4, rtol=1e-4)
 
 
 def _seeing() -> AutoregressivePolicy:
@@ -208,7 +209,7 @@ def test_an_export_replaces_no_checkpoint(tmp_path: Path) -> None:
     """Not the policy that it is made of, in particular."""
     policy_of("diffusion").save(tmp_path / "run/best")
     weights = (tmp_path / "run/best/model.safetensors").read_bytes()
-    for out, there in (("run/best", "holds 'diffusion'"), ("run", "is no checkpoint")):
+    for out, there in (("run/best", "holds 'diffusion'"), ("run", "is not a checkpoint")):
         with pytest.raises(CheckpointError, match=f"{there}; it is not overwritten by 'runtime'"):
             export_policy(tmp_path / "run", tmp_path / out)
     assert (tmp_path / "run/best/model.safetensors").read_bytes() == weights

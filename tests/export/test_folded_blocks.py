@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from oat.export.folded_blocks import FoldedBlocks, FoldedMemory
-from oat.nn.transformer import Backbone, Width
+from oat.nn.transformer import Backbone
+from oat.nn.width import Width
 
 BATCH, LENGTH, TOKENS, DIM = 3, 7, 5, 32
 

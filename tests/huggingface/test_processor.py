@@ -14,11 +14,11 @@ from oat.data.transforms import Relative
 from oat.errors import CheckpointError, InvalidActions, InvalidOption, InvalidTokens, UnknownName
 from oat.huggingface.processor import OATProcessor
 from oat.io.checkpoints import CARD_FILE
-from oat.nn.transformer import Width
-from oat.tokenizers.decoder import DecoderConfig
-from oat.tokenizers.oat import OATConfig, OATTokenizer
-from oat.tokenizers.tokenizer import ActionSpace
-from oat.training.tokenizers import load_tokenizer
+from oat.nn.width import Width
+from oat.tokenizers.config import DecoderConfig
+from oat.tokenizers.loading import load_tokenizer
+from oat.tokenizers.oat import OATTokenizer
+from oat.tokenizers.space import ActionSpace
 from tests.huggingface.alone import link_packages, run_alone
 from tests.huggingface.hub import serve_hub
 from tests.io.test_model_cards import run_example
@@ -127,7 +127,7 @@ def test_without_oat_it_gives_the_very_same_tokens_and_actions(packages: Path, t
             assert len(set(map(tuple, tokens.tolist()))) > 60
             found = np.load(tmp_path / f"{name}.npz")
             assert np.array_equal(found["whole"], tokenizer.decode(tokens, **given).numpy())
-            assert np.array_equal(found["first"], tokenizer.decode(tokens, steps=5, **given).numpy())
+            assert np.array_equal(found["first"], tokenizer.decode(tokens, num_actions=5, **given).numpy())
             if name != "relative":  # a chunk has eight tokens: what follows them is left out
                 assert np.array_equal(found["ragged"], tokenizer.decode([row[:8] for row in ragged]).numpy())
     finally:
@@ -146,15 +146,17 @@ def test_without_oat_it_can_be_fitted(packages: Path, tmp_path: Path) -> None:
     assert isinstance(tokenizer, OATTokenizer)
     assert (tokenizer.action_horizon, tokenizer.action_dim, tokenizer.vocab_size) == (HORIZON, DIM, 252)
     assert tokenizer.encode(chunks[:50]).tolist() == json.loads((tmp_path / "fitted.json").read_text())
-    measures = tokenizer.fitted_to["measures"]
+    recorded = tokenizer.training_record.measures
+    assert recorded is not None
+    measures = recorded.mse_of_prefix
     silence = float(tokenizer.to_model_space(torch.from_numpy(chunks[540:])).square().mean())
-    assert measures["mse_1"] < 0.6 * silence
-    assert measures["mse_8"] < 0.5 * silence
+    assert measures[1] < 0.6 * silence
+    assert measures[8] < 0.5 * silence
     decoded = tokenizer.decode(tokenizer.encode(chunks[540:]))
     assert abs(float(decoded.mean()) - 5.0) < 0.5
     card = (tmp_path / "fitted" / CARD_FILE).read_text()
     assert "OATProcessor.fit(action_data, vocab_size=256, preset='tiny', steps=80, seed=0)" in card
-    assert f"{measures['mse_8']:.4g}" in card
+    assert f"{measures[8]:.4g}" in card
 
 
 def test_it_goes_to_the_hub_and_comes_back(packages: Path, tmp_path: Path) -> None:
@@ -197,7 +199,7 @@ def test_mistakes_have_names(tmp_path: Path) -> None:
     tokenizer, chunks = OATProcessor(_tokenizers()["plain"]), smooth_chunks(4)
     with pytest.raises(InvalidOption, match="3-D actions, not 7-D"):
         tokenizer.decode([[1]], action_dim=7)
-    with pytest.raises(InvalidOption, match="steps must be in 1…16"):
+    with pytest.raises(InvalidOption, match="num_actions must be in 1…16"):
         tokenizer.decode([[1]], time_horizon=17)
     with pytest.raises(InvalidTokens, match=r"decode\(\[ids\]\)"):
         tokenizer.decode(np.array([1, 2, 3]))
@@ -211,7 +213,7 @@ def test_mistakes_have_names(tmp_path: Path) -> None:
         tokenizer.fit([chunks[0], chunks[1, :8]])
     with pytest.raises(InvalidActions, match="16 × 3, not 32 × None"):
         tokenizer.fit(chunks, time_horizon=32)
-    with pytest.raises(InvalidActions, match="not finite"):
+    with pytest.raises(InvalidActions, match=r"actions\[0, 0, 0\] is nan"):
         tokenizer.fit(chunks.clone().fill_(torch.nan))
     with pytest.raises(InvalidActions, match="at least 2 chunks"):
         tokenizer.fit(chunks[:1])
@@ -226,7 +228,7 @@ def test_mistakes_have_names(tmp_path: Path) -> None:
 
 
 def test_a_damaged_processor_is_noticed(tmp_path: Path) -> None:
-    OATTokenizer(ActionSpace(8, 2), OATConfig(width=Width(32, 16))).save_pretrained(tmp_path / "oat")
+    fitted("oat").save_pretrained(tmp_path / "oat")  # type: ignore[operator]
     weights = tmp_path / "oat" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\0")
     with pytest.raises(CheckpointError, match="damaged"):

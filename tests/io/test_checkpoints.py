@@ -8,11 +8,12 @@ import torch
 from oat.errors import CheckpointError
 from oat.io.checkpoints import checkpoint_kind, find_checkpoint, fingerprint, staged_checkpoint, write_checkpoint
 from oat.io.model_cards import ModelCard
+from oat.io.training_record import TrainingRecord
 
 
 def write(folder: Path, value: float, config: dict[str, object] | None = None) -> Path:
     folder.mkdir(parents=True)
-    card = ModelCard("A test", "", "", (), {}, [], {})
+    card = ModelCard("A test", "", "", (), {}, [], TrainingRecord())
     write_checkpoint(folder, "test", config or {}, {"weight": torch.full((2,), value)}, card)
     return folder
 
@@ -55,6 +56,6 @@ def test_only_a_checkpoint_of_the_same_kind_is_replaced(tmp_path: Path) -> None:
 
 def test_a_file_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(CheckpointError, match="is no checkpoint"), staged_checkpoint(tmp_path / "file", "test"):
+    with pytest.raises(CheckpointError, match="is not a checkpoint"), staged_checkpoint(tmp_path / "file", "test"):
         pytest.fail("something was written")
     assert (tmp_path / "file").read_text() == "mine"

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from oat.nn.transformer import DecoderBlock, Width, make_linear
+from oat.nn.transformer import DecoderBlock, make_linear
+from oat.nn.width import Width
 from oat.policies import AutoregressivePolicy, load_policy
 from oat.training.optimizers import Muon
 from tests.policies.small import autoregressive

@@ -8,12 +8,13 @@ import torch
 from oat.data.episodes import STATE
 from oat.data.normalize import Normalizer
 from oat.interfaces import Observation
-from oat.nn.transformer import Width
+from oat.nn.width import Width
 from oat.policies import AutoregressivePolicy, DiffusionPolicy, Policy
 from oat.policies.config import AutoregressiveConfig, DiffusionConfig
 from oat.policies.context import ContextConfig
 from oat.tokenizers.autoencoder import AutoencoderTokenizer
-from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer
+from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens
 from tests.tokenizers.fitted import DIM, HORIZON, fitted, smooth_chunks
 
@@ -31,6 +32,12 @@ def tokenizer_of(kind: str) -> ActionTokenizer:
         head = tokenizer.decoder.head
         torch.nn.init.normal_(head.weight, std=0.1, generator=torch.Generator().manual_seed(0))
     return tokenizer
+
+
+def give_range(tokenizer: ActionTokenizer) -> None:
+    """Let a tokenizer count as fitted: it knows a range of actions."""
+    tokenizer.normalizer.low.fill_(-1.0)
+    tokenizer.normalizer.high.fill_(1.0)
 
 
 def autoregressive(kind: str, context: ContextConfig = CONTEXT) -> AutoregressivePolicy:

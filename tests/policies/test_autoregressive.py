@@ -17,11 +17,12 @@ from oat.errors import InvalidObservation, InvalidOption
 from oat.interfaces import Observation
 from oat.policies import AutoregressivePolicy, Denoising, Noise, TokenDecoding
 from oat.policies.context import ContextConfig
+from oat.tokenizers.base import ActionTokenizer
 from oat.tokenizers.bin import BinTokenizer
 from oat.tokenizers.fast import FASTTokenizer
-from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer
+from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens
-from tests.policies.small import CONFIG, CONTEXT, KINDS, LONGEST_FAST, autoregressive, observe, targets_of
+from tests.policies.small import CONFIG, CONTEXT, KINDS, LONGEST_FAST, autoregressive, give_range, observe, targets_of
 from tests.tokenizers.fitted import DIM, HORIZON, smooth_chunks
 
 GREEDY = TokenDecoding(greedy=True)
@@ -316,6 +317,7 @@ def test_the_state_that_actions_refer_to_need_not_be_observed() -> None:
     """Relative actions with a policy that sees another key: the state is asked for, checked and used."""
     context = ContextConfig(vectors=("observation.goal",), vector_dims=(2,), tasks=("push",))
     tokenizer = _Watched(ActionSpace(4, DIM, Relative(), state_dim=DIM))
+    give_range(tokenizer)
     policy = AutoregressivePolicy(context, tokenizer, CONFIG).eval()
     goal, state = torch.randn(2, 2, 2).numpy(), torch.randn(2, 2, DIM).double().numpy()
     chunk = policy.predict_chunk(Observation({"observation.goal": goal, STATE: state}, ("push",) * 2), GREEDY, pad_to=3)

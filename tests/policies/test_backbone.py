@@ -11,7 +11,8 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from oat.nn.generation import Generation
-from oat.nn.transformer import Backbone, Width
+from oat.nn.transformer import Backbone
+from oat.nn.width import Width
 from oat.policies import AutoregressivePolicy, Noise
 from tests.policies.small import autoregressive, observe, targets_of
 

@@ -17,11 +17,11 @@ from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import Episodes
 from oat.errors import InvalidOption, UnknownName
 from oat.interfaces import Observation
+from oat.nn.recipe import TrainConfig
 from oat.nn.text import embed_texts
 from oat.nn.vision import HuggingFaceVision
 from oat.policies import DiffusionPolicy, load_policy
 from oat.policies.context import ContextConfig, ContextEncoder, VisionConfig, describe_context
-from oat.training.config import TrainConfig
 from oat.training.optimizers import make_optimizers
 from oat.training.policies import PolicyTraining
 from tests.datasets import CAMERA

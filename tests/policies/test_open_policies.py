@@ -29,7 +29,7 @@ from oat.policies.policy import Policy
 from oat.policies.stopping import STOPPING_RULES, StoppingRule, make_stopping_rule
 from oat.serving.client import PolicyClient
 from oat.tokenizers.decoder import masked_error
-from oat.tokenizers.tokenizer import ActionSpace
+from oat.tokenizers.space import ActionSpace
 from tests.evaluation.test_rollout import plan, run
 from tests.policies.small import autoregressive, observe
 from tests.serving.running import serving
@@ -173,7 +173,7 @@ def test_a_new_kind_goes_all_the_way(data: Path, tmp_path: Path, monkeypatch: py
     policy = load_policy(tmp_path / "run")
     assert isinstance(policy, ToyPolicy)
     assert policy.config == ToyConfig.presets()["tiny"].model
-    assert load_policy(tmp_path / "run/last").trained_on["step"] == 20
+    assert load_policy(tmp_path / "run/last").training_record.step == 20
     _acts(policy, tmp_path)
     _is_served(policy)
     export_policy(tmp_path / "run", tmp_path / "export")

@@ -1,4 +1,4 @@
-"""A policy's checkpoint is one directory that moves anywhere; what is no checkpoint, or damaged, is refused."""
+"""A policy's checkpoint is one directory that moves anywhere; what is not a checkpoint, or damaged, is refused."""
 
 import json
 import shutil
@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from oat.errors import CheckpointError
+from oat.io.training_record import TrainingRecord
 from oat.policies import AutoregressivePolicy, Noise, TokenDecoding, load_policy
 from tests.policies.small import CONTEXT, KINDS, autoregressive, observe, policy_of
 from tests.tokenizers.fitted import fitted, smooth_chunks
@@ -46,7 +47,7 @@ def test_a_moved_checkpoint_acts_the_same_in_another_process(tmp_path: Path) -> 
     try:
         for kind in EVERY_KIND:
             policy = policy_of(kind)
-            policy.trained_on = {"data": "somewhere", "seed": 3}
+            policy.training_record = TrainingRecord(data="somewhere", seed=3)
             policy.save(tmp_path / "here" / kind)
             expected[kind] = policy.predict_chunk(observe(2), None, NOISE)
     finally:
@@ -65,13 +66,13 @@ def test_a_moved_checkpoint_acts_the_same_in_another_process(tmp_path: Path) -> 
 @pytest.mark.parametrize("kind", EVERY_KIND)
 def test_a_checkpoint_gives_back_everything(kind: str, tmp_path: Path) -> None:
     policy = policy_of(kind).train()
-    policy.trained_on = {"data": "somewhere", "seed": 3}
+    policy.training_record = TrainingRecord(data="somewhere", seed=3)
     policy.save(tmp_path / "policy")
     loaded = load_policy(str(tmp_path / "policy"))
     assert type(loaded) is type(policy)
     assert not loaded.training
     assert (loaded.context.config, loaded.config, loaded.space) == (CONTEXT, policy.config, policy.space)
-    assert loaded.trained_on == policy.trained_on
+    assert loaded.training_record == policy.training_record
     state = loaded.state_dict()
     assert set(state) == set(policy.state_dict())
     assert all(torch.equal(tensor, state[name]) for name, tensor in policy.state_dict().items())

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
 from oat.report.page import write_report
-from tests.report.material import HOSTILE_NAME, HOSTILE_TASK, TABLE, write_results
+from tests.report.example_results import HOSTILE_NAME, HOSTILE_TASK, TABLE, write_results
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium: apt-get install chromium")

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from oat.data.episodes import STATE, open_dataset
-from oat.data.lerobot_writer import LeRobotWriter
+from oat.data.lerobot import LeRobotWriter
 from oat.errors import InvalidOption, PolicyServerError, UndecodableTokens
-from oat.robots.loop import Limits, LoopConfig, Plan, Robot, drive
+from oat.interfaces import Robot
+from oat.robots.loop import Limits, LoopConfig, UpcomingActions, drive
 from oat.serving.client import PolicyClient, RemotePolicy, Reply
 from tests.policies.small import STATE_DIM, autoregressive
 from tests.serving.running import serving
@@ -94,14 +95,14 @@ def test_without_overlap_it_is_plain_receding_horizon() -> None:
     assert (report.chunks, report.holds) == (4, 0)
 
 
-def _number(plan: Plan, step: int) -> float:
+def _number(plan: UpcomingActions, step: int) -> float:
     action = plan.at(step)
     assert action is not None
     return float(action[0])
 
 
 def test_a_new_chunk_takes_over_gradually() -> None:
-    plan = Plan(blend=3)
+    plan = UpcomingActions(blend=3)
     assert plan.at(0) is None
     plan.add(0, np.zeros((10, 1)), now=0)
     plan.add(4, np.full((10, 1), 8.0), now=6)

@@ -137,5 +137,5 @@ def test_a_refusal_is_not_repeated(tmp_path: Path) -> None:
             with pytest.raises(PolicyServerError, match="must be"):
                 client.infer({STATE: np.zeros(99, np.float32)}, "push")
             assert client.infer(_frame(0), "push").actions.shape == (16, 3)
-    with pytest.raises(PolicyServerError, match="no address"):
+    with pytest.raises(PolicyServerError, match="not an address"):
         PolicyClient("127.0.0.1:8000")

@@ -16,7 +16,7 @@ from oat.errors import DatasetExists, InvalidEpisode, InvalidOption, SimulatorEr
 from oat.interfaces import Demonstration, ExpertConfig
 from oat.io.atomic import exclusive
 from oat.sims import load_simulator
-from oat.sims.collect import AttemptStore, Schedule, _attempts_folder, attempt_seed, collect_demonstrations
+from oat.sims.collect import AttemptPlan, AttemptStore, _attempts_folder, attempt_seed, collect_demonstrations
 from oat.sims.config import CollectConfig
 from oat.sims.metaworld import MetaWorld
 
@@ -196,30 +196,30 @@ def test_bad_requests_are_refused_before_anything_runs(tmp_path: Path) -> None:
 
 def test_an_expert_that_keeps_failing_is_given_up() -> None:
     config = CollectConfig("metaworld", ("reach",), Path("unused"), episodes=2)
-    schedule = Schedule(config, {"reach": {}})
+    plan = AttemptPlan(config, {"reach": {}})
     for _ in range(27):
-        attempt = schedule.next_attempt()
+        attempt = plan.next_attempt()
         assert attempt is not None
-        schedule.finished(*attempt, success=False)
-    schedule.next_attempt()
+        plan.finished(*attempt, success=False)
+    plan.next_attempt()
     with pytest.raises(SimulatorError, match="succeeded in only 0 of"):
-        schedule.next_attempt()
+        plan.next_attempt()
 
 
 @pytest.mark.parametrize("running", [1, 3])
 def test_the_first_successes_are_kept_in_any_order_of_finishing(running: int) -> None:
     """Attempts 1 and 2 fail; whichever number run at once, attempts 0, 3 and 4 are kept and 5 is never started."""
     outcome = [True, False, False, True, True, True, True]
-    schedule = Schedule(CollectConfig("metaworld", ("reach",), Path("unused"), episodes=3), {"reach": {}})
+    plan = AttemptPlan(CollectConfig("metaworld", ("reach",), Path("unused"), episodes=3), {"reach": {}})
     started: list[tuple[str, int]] = []
     for _ in range(50):
-        while len(started) < running and (attempt := schedule.next_attempt()):
+        while len(started) < running and (attempt := plan.next_attempt()):
             started.append(attempt)
         if started:
             task, number = started.pop()  # the newest finishes first
-            schedule.finished(task, number, outcome[number])
-    assert schedule.kept("reach") == [0, 3, 4]
-    assert max(schedule.outcomes["reach"]) == 4
+            plan.finished(task, number, outcome[number])
+    assert plan.kept("reach") == [0, 3, 4]
+    assert max(plan.outcomes["reach"]) == 4
 
 
 def test_seeds_differ_between_tasks_and_attempts() -> None:

@@ -15,18 +15,18 @@ import numpy as np
 import pytest
 
 from oat.data.episodes import IMAGES, STATE, open_dataset
-from oat.data.hdf5 import list_demos
+from oat.data.hdf5_demos import list_demos
 from oat.errors import MissingExtra, SimulatorError, UnknownName
-from oat.evaluation.protocol import PROTOCOLS
+from oat.evaluation.protocol import find_protocol
 from oat.interfaces import Environment, ExpertConfig, Simulator
-from oat.nn.transformer import Width
+from oat.nn.width import Width
 from oat.policies import DiffusionPolicy
 from oat.policies.config import PolicyConfig
 from oat.policies.context import describe_context
 from oat.sims import load_simulator
 from oat.sims.libero import ASSETS_VARIABLE, Libero, LiberoEnv, find_assets, import_libero, read_initial_states
 from oat.sims.replay import Replay
-from oat.tokenizers.tokenizer import ActionSpace
+from oat.tokenizers.space import ActionSpace
 from tests.test_cli import oat
 
 TASKS = (
@@ -87,7 +87,7 @@ def test_is_a_simulator_whose_tasks_are_instructions() -> None:
     assert isinstance(simulator, Simulator)
     assert simulator.tasks == TASKS
     assert len(simulator.action_names) == 7
-    assert PROTOCOLS["libero"].max_steps == 600
+    assert find_protocol("libero").max_steps == 600
     with pytest.raises(UnknownName, match="Did you mean 'put both moka pots on the stove'"):
         simulator.make("put both moka pots on a stove")
 
@@ -100,7 +100,7 @@ def test_the_fixed_states_are_divided() -> None:
 
 
 def test_nobody_demonstrates_but_people() -> None:
-    assert Libero().expert_kind == "human"
+    assert Libero().demonstrator == "human"
     with pytest.raises(SimulatorError, match=r"demonstrated by people.*libero_10 to --data"):
         Libero().expert(BOOK, ExpertConfig())
 
@@ -120,7 +120,9 @@ def test_missing_assets_are_told_and_not_downloaded(tmp_path: Path, monkeypatch:
 
 def test_a_missing_package_tells_both_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"pip install 'oat\[libero\]' && pip install --no-deps hf-libero"):
+    with pytest.raises(
+        MissingExtra, match=r"pip install 'ordered-action-tokenization\[libero\]' && pip install --no-deps hf-libero"
+    ):
         import_libero()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from oat.data.episodes import IMAGES, STATE, Episodes, open_dataset
 from oat.errors import SimulatorError, UnknownName
-from oat.evaluation.protocol import PROTOCOLS
+from oat.evaluation.protocol import find_protocol
 from oat.interfaces import Environment, ExpertConfig, Simulator
 from oat.sims import load_simulator
 from oat.sims.pusht import CAMERA, PushT, PushTEnv
@@ -29,7 +29,7 @@ def test_is_a_simulator_with_one_task() -> None:
     assert isinstance(simulator, Simulator)
     assert simulator.tasks == ("pusht",)
     assert isinstance(simulator.make("pusht"), Environment)
-    assert PROTOCOLS["pusht"].max_steps == 300
+    assert find_protocol("pusht").max_steps == 300
     with pytest.raises(UnknownName, match="Did you mean 'pusht'"):
         simulator.make("push-t")
     with pytest.raises(UnknownName, match="Did you mean 'img'"):
@@ -37,7 +37,7 @@ def test_is_a_simulator_with_one_task() -> None:
 
 
 def test_nobody_demonstrates_but_people() -> None:
-    assert PushT().expert_kind == "human"
+    assert PushT().demonstrator == "human"
     with pytest.raises(SimulatorError, match=r"demonstrated by people.*pusht_cchi_v7_replay.zarr to --data"):
         PushT().expert("pusht", ExpertConfig())
 

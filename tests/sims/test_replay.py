@@ -15,7 +15,7 @@ from oat.data.episodes import IMAGES, STATE, open_dataset
 from oat.errors import InvalidEpisode, InvalidOption, MissingKey, UnknownName, UnsupportedVersion
 from oat.sims.env_args import translate_env_args
 from oat.sims.replay import rerender
-from oat.sims.robomimic import environment_of
+from oat.sims.robomimic import RoboMimic
 from tests.sims.robomimic_files import CAMERA, OSC_POSE, SIZE, env_args, environment, play, random_actions, write_file
 
 
@@ -33,7 +33,7 @@ def test_a_file_builds_the_very_environment(tmp_path: Path) -> None:
     live = play(environment("lift"), 1, random_actions(4))
     for kp, same in ((150, True), (60, False)):
         path = tmp_path / f"{kp}.hdf5"
-        env = environment_of(write_file(path, [live], env_args(controller_configs=OSC_POSE | {"kp": kp})))
+        env = RoboMimic.environment_of(write_file(path, [live], env_args(controller_configs=OSC_POSE | {"kp": kp})))
         env.reset_to(live.states[0])
         for action in live.actions:
             env.step(action)
@@ -90,7 +90,7 @@ def test_what_may_mean_something_else_is_refused(changes: dict[str, Any], reason
 
 
 def test_other_environments_are_refused() -> None:
-    with pytest.raises(UnsupportedVersion, match="no robosuite environment"):
+    with pytest.raises(UnsupportedVersion, match="not a robosuite environment"):
         translate_env_args({**env_args(), "type": 2}, "file")
     with pytest.raises(UnsupportedVersion, match="lacks env_name or env_kwargs"):
         translate_env_args({"env_name": "Lift"}, "file")

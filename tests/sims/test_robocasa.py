@@ -8,7 +8,6 @@ import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import mujoco
 import numpy as np
 import pytest
 
@@ -28,6 +27,8 @@ class Kitchen:
     action_dim = 12
 
     def __init__(self, name: str, **options: Any) -> None:
+        import mujoco  # not before the graphics library is chosen, which other tests render with
+
         model = mujoco.MjModel.from_xml_string("<mujoco><worldbody/></mujoco>")
         data = mujoco.MjData(model)
         self.sim = SimpleNamespace(

@@ -11,13 +11,13 @@ from oat.cli import main
 from oat.data.episodes import STATE, open_dataset
 from oat.data.provenance import read_provenance
 from oat.errors import UnknownName
-from oat.evaluation.protocol import PROTOCOLS
+from oat.evaluation.protocol import find_protocol
 from oat.evaluation.records import EpisodeKey, EpisodeRecord
 from oat.evaluation.rollout import Episode, Rollout
-from oat.evaluation.workers.pool import Crew
+from oat.evaluation.workers.pool import EnvironmentPool
 from oat.evaluation.workers.processes import LocalProcesses
 from oat.interfaces import Demonstration, Expert, ExpertConfig, Simulator
-from oat.nn.transformer import Width
+from oat.nn.width import Width
 from oat.policies import Denoising, DiffusionPolicy
 from oat.policies.config import PolicyConfig
 from oat.policies.context import describe_context
@@ -26,7 +26,7 @@ from oat.sims.collect import attempt_seed, collect_demonstrations
 from oat.sims.config import CollectConfig
 from oat.sims.robomimic import RoboMimic
 from oat.sims.robomimic_experts import Manner
-from oat.tokenizers.tokenizer import ActionSpace
+from oat.tokenizers.space import ActionSpace
 from tests.sims.robomimic_files import ROBOT, env_args, environment, play, random_actions, write_file
 
 TASKS = RoboMimic.tasks
@@ -128,12 +128,12 @@ def test_a_policy_of_a_files_observations_acts_in_the_simulator(tmp_path: Path) 
     file = write_file(tmp_path / "low_dim.hdf5", [play(environment("can"), 1, random_actions(6))], env_args("can"))
     context = describe_context(open_dataset(file), (STATE, "observation.robot0_gripper_qpos"))
     policy = DiffusionPolicy(context, ActionSpace(8, 7), PolicyConfig(Width(32, 16), 1))
-    protocol = replace(PROTOCOLS["robomimic"], max_steps=12, execute=8)
+    protocol = replace(find_protocol("robomimic"), max_steps=12, execute=8)
     condition = RoboMimic().conditions("can", "reporting")[0]
     key = EpisodeKey(protocol.hash, "dp", 0, "weights", "2 steps", "can", "reporting", condition, 0)
     records: list[EpisodeRecord] = []
-    with closing(Crew(LocalProcesses(protocol), processes=1, seats=1)) as crew:
-        rollout = Rollout(policy, crew, 1, lambda record, video: records.append(record))
+    with closing(EnvironmentPool(LocalProcesses(protocol), processes=1, slots_per_process=1)) as pool:
+        rollout = Rollout(policy, pool, 1, lambda record, video: records.append(record))
         rollout.run([Episode(key, Denoising(2), "can")])
     (record,) = records
     assert (record.steps, record.chunks, record.crashed, record.success) == (12, 2, False, False)

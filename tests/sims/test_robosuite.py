@@ -35,7 +35,7 @@ def test_another_generation_is_refused() -> None:
 
 def test_a_missing_robosuite_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "robosuite", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'oat\[robosuite\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'ordered-action-tokenization\[robosuite\]'"):
         import_robosuite()
 
 

@@ -1,16 +1,17 @@
 """Tokenizers for tests: fitted to smooth synthetic chunks, small, untrained unless asked."""
 
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from oat.data.normalize import Normalizer
-from oat.data.statistics import RunningStatistics
+from oat.io.training_record import TrainingRecord
+from oat.tokenizers import TOKENIZERS
 from oat.tokenizers.autoencoder import AutoencoderTokenizer
-from oat.tokenizers.fast import FASTTokenizer
-from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer
-from oat.training.tokenizers import make_tokenizer
+from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.space import ActionSpace
+from oat.training.fitting import choose_config
 
 HORIZON, DIM = 16, 3
 _READS_ACTIONS = ("from_action.weight", "convolutions.0.weight")
@@ -27,17 +28,23 @@ def smooth_chunks(count: int, seed: int = 0, horizon: int = HORIZON, dim: int = 
     return chunks
 
 
+def fitted_to(chunks: Tensor, kind: str, preset: str = "tiny", **options: Any) -> ActionTokenizer:
+    """Return a tokenizer fitted to all chunks, with random weights where it would be trained."""
+    steps = 0 if TOKENIZERS.config(kind).trained() else None
+    return TOKENIZERS[kind].fit(chunks, preset=preset, steps=steps, validation=0.0, progress=False, **options)
+
+
+def untrained(kind: str, space: ActionSpace, preset: str = "tiny", **options: Any) -> ActionTokenizer:
+    """Return a tokenizer that was never fitted, with these options of `oat fit`."""
+    config, _ = choose_config(TOKENIZERS[kind], preset, options)
+    return TOKENIZERS[kind](space, config.for_horizon(space.action_horizon))  # type: ignore[call-arg]
+
+
 @cache
 def fitted(kind: str) -> ActionTokenizer:
     """A tokenizer of the kind with statistics, FAST with merges, the learned ones with random weights."""
-    torch.manual_seed(0)
-    tokenizer = make_tokenizer(kind, ActionSpace(HORIZON, DIM), "tiny")
-    chunks = smooth_chunks(500)
-    statistics = RunningStatistics(len(chunks) * HORIZON)
-    statistics.update(chunks.reshape(-1, DIM).numpy())
-    tokenizer.normalizer = Normalizer.from_statistics(statistics)
-    if isinstance(tokenizer, FASTTokenizer):
-        tokenizer.fit(tokenizer.to_model_space(chunks))
+    tokenizer = fitted_to(smooth_chunks(500), kind)
+    tokenizer.training_record = TrainingRecord()  # as if nobody had said how
     if isinstance(tokenizer, AutoencoderTokenizer):
         with torch.no_grad():  # untrained, positions drown the actions: without this all chunks would have equal tokens
             next(p for name, p in tokenizer.encoder.named_parameters() if name in _READS_ACTIONS).mul_(20)

@@ -13,8 +13,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from oat.tokenizers import TOKENIZERS
-from oat.tokenizers.evaluation import Chunks, model_errors
-from oat.tokenizers.tokenizer import ActionTokenizer
+from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.measures import ChunkBatch, model_errors
 from oat.tokenizers.tokens import TokenLike, Tokens
 from tests.tokenizers.fitted import DIM, HORIZON, fitted, smooth_chunks
 
@@ -59,14 +59,14 @@ def test_tokens_are_checked_where_the_tokenizer_is(kind: str, given: str, monkey
     monkeypatch.setattr(torch.Tensor, "__bool__", lambda tensor: False)  # nothing is wrong with them
     monkeypatch.setattr(torch.Tensor, "__int__", lambda tensor: tokenizer.max_tokens)
     with OneDevice():
-        checked = tokenizer._check_tokens(forms[given])
+        checked = tokenizer.checked(forms[given])
     assert (checked.ids.device, checked.lengths.device) == (ELSEWHERE, ELSEWHERE)
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
 def test_errors_are_measured_where_the_tokenizer_is(kind: str) -> None:
     """Held-out chunks are drawn before training moves the tokenizer."""
-    chunks = Chunks(smooth_chunks(5), torch.ones(5, HORIZON, dtype=torch.bool), None)
+    chunks = ChunkBatch(smooth_chunks(5), torch.ones(5, HORIZON, dtype=torch.bool), None)
     decoded = torch.zeros(5, 2, HORIZON, DIM, device=ELSEWHERE)
     tokenizer = moved(kind)
     with OneDevice():

@@ -1,8 +1,10 @@
 """The laws that every registered tokenizer obeys (paper, section III), and the failures that the paper names."""
 
+import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -22,13 +24,15 @@ from oat.errors import (
     InvalidObservation,
     InvalidOption,
     InvalidTokens,
+    NotFitted,
+    TransformError,
     UndecodableTokens,
+    UnknownName,
 )
 from oat.tokenizers import TOKENIZERS
-from oat.tokenizers.tokenizer import ActionSpace
+from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens
-from oat.training.tokenizers import make_tokenizer
-from tests.tokenizers.fitted import DIM, HORIZON, fitted, smooth_chunks
+from tests.tokenizers.fitted import DIM, HORIZON, fitted, smooth_chunks, untrained
 
 KINDS = list(TOKENIZERS)
 TOTAL = [kind for kind in KINDS if TOKENIZERS[kind].total]
@@ -200,8 +204,8 @@ def test_bad_tokens_are_refused(kind: str) -> None:
     if not tokenizer.prefix_decodable and tokenizer.total:
         with pytest.raises(InvalidTokens, match=f"decodes {length} tokens"):
             tokenizer.decode([[0] * (length - 1)])
-    with pytest.raises(InvalidOption, match="steps must be in 1…16"):
-        tokenizer.decode(tokenizer.encode(smooth_chunks(1)), steps=17)
+    with pytest.raises(InvalidOption, match="num_actions must be in 1…16"):
+        tokenizer.decode(tokenizer.encode(smooth_chunks(1)), num_actions=17)
 
 
 @pytest.mark.parametrize("wrap", [np.array, torch.tensor])
@@ -233,7 +237,7 @@ for wrong in ([17, 4, 256], [["a"]], [[1.7, 2.9]], [[2**70]], 5):
 def test_bad_states_are_refused() -> None:
     """Where the transform refers to one, in both directions; nothing else looks at it."""
     space = ActionSpace(HORIZON, DIM, Relative(), state_dim=DIM)
-    tokenizer, chunks = make_tokenizer("bin", space, "tiny"), smooth_chunks(2)
+    tokenizer, chunks = untrained("bin", space), smooth_chunks(2)
     tokenizer.normalizer = Normalizer.from_range(np.full(DIM, -9.0), np.full(DIM, 9.0))
     tokenizer.normalizer.low.fill_(-1.0)
     tokenizer.normalizer.high.fill_(1.0)
@@ -250,10 +254,93 @@ def test_bad_states_are_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_what_was_never_fitted_says_so(kind: str, tmp_path: Path) -> None:
+    """Neither encodes nor decodes nor is saved; once it was fitted and saved, what is loaded does all three."""
+    tokenizer = untrained(kind, ActionSpace(HORIZON, DIM))
+    assert not tokenizer.is_fitted
+    uses: tuple[Callable[[], object], ...] = (
+        lambda: tokenizer.encode(smooth_chunks(2)),
+        lambda: tokenizer.decode([[0] * tokenizer.max_tokens]),
+        lambda: tokenizer.try_decode([[0] * tokenizer.max_tokens]),
+        lambda: tokenizer.save(tmp_path / "tokenizer"),
+    )
+    for use in uses:
+        with pytest.raises(NotFitted, match=f"this {type(tokenizer).__name__} was never fitted"):
+            use()
+    assert not (tmp_path / "tokenizer").exists()
+    fitted(kind).save(tmp_path / "tokenizer")
+    loaded = TOKENIZERS[kind].load(tmp_path / "tokenizer")
+    assert loaded.is_fitted
+    loaded.save(tmp_path / "again")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_fitting_gives_what_encodes_and_decodes(kind: str) -> None:
+    chunks = smooth_chunks(200, seed=10)
+    steps = 3 if TOKENIZERS.config(kind).trained() else None
+    tokenizers = [
+        TOKENIZERS[kind].fit(chunks.numpy(), preset="tiny", steps=steps, seed=1, progress=False) for _ in range(2)
+    ]
+    tokenizer = tokenizers[0]
+    assert type(tokenizer) is TOKENIZERS[kind]
+    assert tokenizer.space == ActionSpace(HORIZON, DIM)
+    assert tokenizer.decode(tokenizer.encode(chunks)).shape == chunks.shape
+    assert tokenizer.training_record.measures is not None
+    states = [each.state_dict() for each in tokenizers]
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())  # the seed decides
+    low = chunks[:180].amin((0, 1))  # the last tenth is held out, also of the range
+    torch.testing.assert_close(tokenizer.normalizer.denormalize(tokenizer.normalizer.low), low)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bad_chunks_are_not_fitted_to(kind: str) -> None:
+    fit = partial(TOKENIZERS[kind].fit, preset="tiny", progress=False)
+    for shape in ((10, HORIZON), (0, HORIZON, DIM), (10, HORIZON, 0), (2, 10, HORIZON, DIM)):
+        with pytest.raises(InvalidActions, match=rf"chunks must be \(chunks, .*, got {re.escape(str(shape))}"):
+            fit(np.zeros(shape, np.float32))
+    chunks = smooth_chunks(10).numpy()
+    chunks[3, 2, 1] = np.inf
+    with pytest.raises(InvalidActions, match=r"actions\[3, 2, 1\] is inf"):
+        fit(chunks)
+    with pytest.raises(InvalidActions, match=r"valid_mask must be \(10, 16\), got \(10, 3\)"):
+        fit(smooth_chunks(10), np.ones((10, 3), bool))
+    with pytest.raises(InvalidObservation, match=r"state must be \(10, 3\), got \(9, 3\)"):
+        fit(smooth_chunks(10), states=np.zeros((9, DIM), np.float32), transform="relative")
+    with pytest.raises(TransformError, match="needs the current state"):
+        fit(smooth_chunks(10), transform="relative")
+    with pytest.raises(InvalidActions, match="at least 2 chunks"):
+        fit(smooth_chunks(1))
+    with pytest.raises(UnknownName, match="unknown preset 'tin'"):
+        fit(smooth_chunks(10), preset="tin")
+    with pytest.raises(UnknownName, match=f"unknown option of {TOKENIZERS[kind].__name__} 'horizons'"):
+        fit(smooth_chunks(10), horizons=3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_steps_and_minutes_are_for_what_is_trained(kind: str) -> None:
+    fit = partial(TOKENIZERS[kind].fit, smooth_chunks(100), preset="tiny", progress=False)
+    if not TOKENIZERS.config(kind).trained():
+        for budget in ({"steps": 5}, {"minutes": 1.0}):
+            with pytest.raises(InvalidOption, match="fitted at once and not trained"):
+                fit(**budget)
+        return
+    with pytest.raises(InvalidOption, match="steps or after minutes"):
+        fit(steps=5, minutes=1.0)
+    with pytest.raises(InvalidOption, match="minutes must be positive"):
+        fit(minutes=0.0)
+    begin = time.perf_counter()
+    timed = fit(minutes=0.02)
+    assert 1.2 < time.perf_counter() - begin < 20
+    record = timed.training_record
+    assert record.recipe is not None
+    assert record.step == record.recipe["steps"] >= 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_first_steps_are_those_of_the_whole(kind: str) -> None:
     tokenizer = fitted(kind)
     tokens = tokenizer.encode(smooth_chunks(10))
-    torch.testing.assert_close(tokenizer.decode(tokens, steps=5), tokenizer.decode(tokens)[:, :5])
+    torch.testing.assert_close(tokenizer.decode(tokens, num_actions=5), tokenizer.decode(tokens)[:, :5])
 
 
 def test_damaged_checkpoints_are_refused(tmp_path: Path) -> None:

@@ -6,9 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,13 +17,17 @@ from oat.data.chunks import Batch, WindowConfig, Windows
 from oat.data.episodes import open_dataset
 from oat.errors import CheckpointError, DatasetExists, WriteFailed
 from oat.io.atomic import exclusive
+from oat.io.training_record import Measures, TrainingRecord
+from oat.nn.recipe import TrainConfig
 from oat.tokenizers import OATTokenizer
-from oat.tokenizers.evaluation import Chunks
-from oat.tokenizers.tokenizer import ActionSpace
-from oat.training.config import FitConfig, RecipeOptions, TrainConfig
-from oat.training.loop import TrainingFailed, train
-from oat.training.tokenizers import TokenizerTraining, fit_tokenizer, make_tokenizer
-from tests.tokenizers.fitted import HORIZON, fitted, smooth_chunks
+from oat.tokenizers.measures import ChunkBatch
+from oat.tokenizers.space import ActionSpace
+from oat.training.config import FitConfig
+from oat.training.fitting import TokenizerTraining
+from oat.training.loop import train
+from oat.training.task import TrainingFailed
+from oat.training.tokenizers import fit_tokenizer
+from tests.tokenizers.fitted import HORIZON, fitted, smooth_chunks, untrained
 
 _TRAIN = """
 import sys, torch, numpy as np
@@ -33,16 +35,18 @@ from pathlib import Path
 from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import open_dataset
 from oat.data.normalize import Normalizer, action_statistics
-from oat.tokenizers.evaluation import draw_chunks
-from oat.training.tokenizers import TokenizerTraining, make_tokenizer
-from oat.tokenizers.tokenizer import ActionSpace
-from oat.training.config import TrainConfig
+from oat.nn.recipe import TrainConfig
+from oat.tokenizers import ActionSpace, OATTokenizer
+from oat.tokenizers.config import OAT_PRESETS
+from oat.tokenizers.measures import draw_chunks
+from oat.training.fitting import TokenizerTraining
+from oat.io.training_record import Measures, TrainingRecord
 from oat.training.loop import train
 
 torch.set_num_threads(1)
 torch.manual_seed(0)
 windows = Windows(open_dataset(sys.argv[1]), WindowConfig(8, 1))
-tokenizer = make_tokenizer("oat", ActionSpace(8, 2), "tiny")
+tokenizer = OATTokenizer(ActionSpace(8, 2), OAT_PRESETS["tiny"].model)
 tokenizer.normalizer = Normalizer.from_statistics(action_statistics(windows))
 config = TrainConfig(steps=60, batch_size=16, warmup_steps=5, validate_every=10, learning_rate=1e-3)
 task = TokenizerTraining(tokenizer, draw_chunks(windows, tokenizer, 32))
@@ -111,8 +115,8 @@ def test_two_processes_train_as_one_does(data: Path, tmp_path: Path) -> None:
     one, two = (load_file(tmp_path / run / "last" / "model.safetensors") for run in "12")
     for name, weights in one.items():
         torch.testing.assert_close(two[name], weights, atol=2e-4, rtol=1e-3)
-    untrained = make_tokenizer("quest", ActionSpace(8, 2), "tiny").state_dict()
-    assert not torch.allclose(untrained["encoder.to_latent.weight"], one["encoder.to_latent.weight"], atol=1e-2)
+    before = untrained("quest", ActionSpace(8, 2)).state_dict()
+    assert not torch.allclose(before["encoder.to_latent.weight"], one["encoder.to_latent.weight"], atol=1e-2)
 
 
 def test_wandb_logs_when_asked(data: Path, tmp_path: Path) -> None:
@@ -128,8 +132,8 @@ def test_a_damaged_training_state_is_refused(data: Path, tmp_path: Path, size: i
     _fit(data, tmp_path / "run", "--steps", "1")
     state = tmp_path / "run" / "last" / "training_state.pt"
     state.write_bytes(state.read_bytes()[:size])
-    config = FitConfig(
-        data, tmp_path / "run", "quest", "tiny", 8, resume=True, recipe=RecipeOptions(steps=2, batch_size=16)
+    config = FitConfig.of(
+        data, tmp_path / "run", "quest", "tiny", action_horizon=8, resume=True, steps=2, batch_size=16
     )
     with pytest.raises(CheckpointError, match="cannot resume"):
         fit_tokenizer(config)
@@ -140,13 +144,13 @@ def test_a_run_is_not_overwritten_unasked(data: Path, tmp_path: Path) -> None:
     windows = Windows(open_dataset(data), WindowConfig(HORIZON, 1))
     tokenizer = fitted("oat")
     assert isinstance(tokenizer, OATTokenizer)
-    chunks = Chunks(smooth_chunks(2), torch.ones(2, HORIZON, dtype=torch.bool), None)
+    chunks = ChunkBatch(smooth_chunks(2), torch.ones(2, HORIZON, dtype=torch.bool), None)
     with pytest.raises(DatasetExists, match="--resume"):
         train(TokenizerTraining(tokenizer, chunks), windows, TrainConfig(), tmp_path / "run")
 
 
 def test_one_process_trains_a_run(data: Path, tmp_path: Path) -> None:
-    config = FitConfig(data, tmp_path / "run", "quest", "tiny", 8, recipe=RecipeOptions(steps=1, batch_size=16))
+    config = FitConfig.of(data, tmp_path / "run", "quest", "tiny", action_horizon=8, steps=1, batch_size=16)
     with (
         exclusive(config.out, "training"),
         pytest.raises(DatasetExists, match=r"another process is training into .*run"),
@@ -156,11 +160,10 @@ def test_one_process_trains_a_run(data: Path, tmp_path: Path) -> None:
 
 
 def test_a_file_in_the_way_is_told(data: Path) -> None:
-    recipe = RecipeOptions(steps=1, batch_size=16)
     with pytest.raises(WriteFailed, match=r"cannot write .*data\.npz"):
-        fit_tokenizer(FitConfig(data, data, "quest", "tiny", 8, recipe=recipe))
-    with pytest.raises(CheckpointError, match=r"data\.npz exists and is no checkpoint"):
-        fit_tokenizer(FitConfig(data, data, "bin", action_horizon=8))
+        fit_tokenizer(FitConfig.of(data, data, "quest", "tiny", action_horizon=8, steps=1, batch_size=16))
+    with pytest.raises(CheckpointError, match=r"data\.npz exists and is not a checkpoint"):
+        fit_tokenizer(FitConfig.of(data, data, "bin", action_horizon=8))
     assert len(open_dataset(data)) == 10
 
 
@@ -182,11 +185,11 @@ class _Diverging:
         self.steps += 1
         return self.module.weight.sum() * (torch.nan if self.steps >= 5 else 1), {}
 
-    def validate(self, module: torch.nn.Module) -> dict[str, float]:
-        return {"score": 1.0}
+    def validate(self, module: torch.nn.Module) -> Measures:
+        return Measures(score=1.0)
 
-    def save(self, module: torch.nn.Module, directory: Path, training: Mapping[str, Any]) -> None:
-        (directory / "step").write_text(str(training["step"]))
+    def save(self, module: torch.nn.Module, directory: Path, progress: TrainingRecord) -> None:
+        (directory / "step").write_text(str(progress.step))
 
 
 def test_spoilt_weights_are_not_saved(data: Path, tmp_path: Path) -> None:

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from oat.tokenizers.tokenizer import ActionSpace
-from oat.training.config import TrainConfig
+from oat.nn.recipe import TrainConfig
+from oat.tokenizers.space import ActionSpace
 from oat.training.optimizers import Muon, make_optimizers, orthogonalize
-from oat.training.tokenizers import make_tokenizer
+from tests.tokenizers.fitted import untrained
 
 
 @pytest.mark.parametrize("shape", [(3, 16, 16), (2, 8, 40)])
@@ -35,7 +35,7 @@ def test_muon_solves_a_linear_problem(rows: int) -> None:
 
 
 def test_muon_gets_the_transformers_matrices_and_adamw_the_rest() -> None:
-    module = make_tokenizer("oat", ActionSpace(8, 2), "tiny")
+    module = untrained("oat", ActionSpace(8, 2))
     adamw, muon = make_optimizers(module, {"encoder.": 0.1}, TrainConfig(optimizer="muon"))
     names = {id(parameter): name for name, parameter in module.named_parameters()}
     in_muon = {names[id(p)] for group in muon.param_groups for p in group["params"]}

@@ -17,15 +17,17 @@ from oat.data.episodes import STATE, open_dataset
 from oat.errors import CheckpointError, DatasetExists, InvalidOption, UnknownName
 from oat.interfaces import Observation
 from oat.policies import AutoregressivePolicy, load_policy
-from oat.tokenizers.tokenizer import ActionTokenizer
+from oat.policies.config import RECIPES, AutoregressiveConfig
+from oat.tokenizers.base import ActionTokenizer
 from oat.training import policies as policy_training
-from oat.training.config import FitConfig, RecipeOptions, TokenizerOptions, TrainPolicyConfig
+from oat.training.config import FitConfig, TrainPolicyConfig
 from oat.training.policies import PolicyTraining, train_policy
 from oat.training.tokenizers import fit_tokenizer
 from tests.datasets import CAMERA, WRITERS, make_episodes
 
 HORIZON, DIM = 8, 2
-FEW = RecipeOptions(steps=4, batch_size=16, validate_every=2)
+TINY = RECIPES["tiny"]
+FEW = replace(TINY, steps=4, batch_size=16, validate_every=2)
 
 
 def _write(path: Path, action_dim: int = DIM, **arrays: np.ndarray) -> Path:
@@ -48,8 +50,8 @@ def data(tmp_path: Path) -> Path:
 
 def _fit(data: Path, kind: Any, transform: str = "identity") -> Path:
     out = data.with_name(kind)
-    recipe = RecipeOptions(steps=2, batch_size=16) if kind in ("quest", "oat") else RecipeOptions()
-    fit_tokenizer(FitConfig(data, out, kind, "tiny", HORIZON, transform=transform, recipe=recipe))
+    recipe = {"steps": 2, "batch_size": 16} if kind in ("quest", "oat") else {}
+    fit_tokenizer(FitConfig.of(data, out, kind, "tiny", action_horizon=HORIZON, transform=transform, **recipe))
     return out
 
 
@@ -83,7 +85,7 @@ def test_the_command_trains_a_policy_that_can_be_used(data: Path, tmp_path: Path
     policy = load_policy(out)
     assert isinstance(policy, AutoregressivePolicy)
     expected = {"data": str(data), "validation": 0.1, "seed": 0, "demonstrator": "unknown"}
-    assert policy.trained_on.items() >= expected.items()
+    assert policy.training_record.to_json().items() >= expected.items()
     chunks = list(policy.stream(_observation(data)))
     assert len(chunks) == 8
     assert chunks[-1].actions.shape == (3, HORIZON, DIM)
@@ -141,7 +143,7 @@ def test_it_learns(policy: Any, data: Path, tmp_path: Path) -> None:
     """The held-out score falls, and the best checkpoint is the best one of the log."""
     out = tmp_path / "policy"
     tokenizer = _fit(data, "bin") if policy == "autoregressive" else None
-    recipe = RecipeOptions(steps=60, batch_size=32, validate_every=20)
+    recipe = replace(TINY, steps=60, batch_size=32, validate_every=20)
     config = TrainPolicyConfig(data, out, policy, tokenizer, "tiny", action_horizon=4, recipe=recipe)
     train_policy(config)
     scores = [entry["validation/score"] for entry in _log(out) if "validation/score" in entry]
@@ -185,7 +187,7 @@ def test_a_run_goes_on_where_it_was(data: Path, tmp_path: Path) -> None:
 def test_a_run_is_resumed_as_it_was_started(data: Path, tmp_path: Path) -> None:
     """Wherever the same data now lies; a state that does not tell, as older ones did not, is taken at its word."""
     tokenizer, other = _fit(data, "bin"), tmp_path / "other"
-    fit_tokenizer(FitConfig(data, other, "bin", "tiny", HORIZON, normalization="mean_std"))
+    fit_tokenizer(FitConfig.of(data, other, "bin", "tiny", action_horizon=HORIZON, normalization="mean_std"))
     config = TrainPolicyConfig(
         data, tmp_path / "policy", tokenizer=tokenizer, preset="tiny", recipe=replace(FEW, steps=1), resume=True
     )
@@ -195,7 +197,7 @@ def test_a_run_is_resumed_as_it_was_started(data: Path, tmp_path: Path) -> None:
         "data fingerprint": replace(config, data=_write(tmp_path / "more.npz", tasks=np.array(["left"] * 12))),
         "seed 0, not 1": replace(config, seed=1),
         "batch_size 16, not 8": replace(config, recipe=replace(FEW, batch_size=8)),
-        "layers 2, not 4": replace(config, preset="cpu"),
+        "layers 2, not 4": replace(config, model=AutoregressiveConfig.presets()["cpu"].model),
         "obs_horizon 2, not 1": replace(config, obs_horizon=1),
     }
     for what, another in changed.items():
@@ -220,12 +222,12 @@ def test_a_diffusion_run_and_a_tokenizer_s_are_resumed_as_they_were_started(data
     train_policy(policy)
     with pytest.raises(CheckpointError, match="normalization min_max, not quantile"):
         train_policy(replace(policy, normalization="quantile"))
-    fit = FitConfig(data, tmp_path / "fit", "oat", "tiny", HORIZON, recipe=FEW, resume=True)
-    fit_tokenizer(fit)
+    few: dict[str, Any] = {"action_horizon": HORIZON, "steps": 4, "batch_size": 16, "validate_every": 2, "resume": True}
+    fit_tokenizer(FitConfig.of(data, tmp_path / "fit", "oat", "tiny", **few))
     with pytest.raises(CheckpointError, match="tokenizer oat, not quest"):
-        fit_tokenizer(replace(fit, tokenizer="quest"))
+        fit_tokenizer(FitConfig.of(data, tmp_path / "fit", "quest", "tiny", **few))
     with pytest.raises(CheckpointError, match=r"model\.objective\.keep uniform, not full"):
-        fit_tokenizer(replace(fit, model=TokenizerOptions(keep="full")))
+        fit_tokenizer(FitConfig.of(data, tmp_path / "fit", "oat", "tiny", keep="full", **few))
 
 
 def test_relative_actions_train_without_observing_the_state_they_refer_to(tmp_path: Path) -> None:
@@ -312,12 +314,12 @@ import sys
 from pathlib import Path
 import torch
 from oat.training.policies import train_policy
-from oat.training.config import RecipeOptions, TrainPolicyConfig
+from oat.training.config import TrainPolicyConfig
 
 torch.set_num_threads(1)
 data, tokenizer, out = map(Path, sys.argv[1:])
-recipe = RecipeOptions(steps=20, batch_size=16, validate_every=5)
-train_policy(TrainPolicyConfig(data, out, tokenizer=tokenizer, preset="tiny", recipe=recipe))
+recipe = {"steps": 20, "batch_size": 16, "validate_every": 5}
+train_policy(TrainPolicyConfig.of(data, out, "tiny", tokenizer=tokenizer, **recipe))
 world, rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
 (out / f"rank {rank} of {world}").touch()
 """
@@ -327,7 +329,7 @@ def test_two_processes_train_as_one_does(data: Path, tmp_path: Path) -> None:
     """FAST, because its sequences differ in length: the two halves of a batch must not count as equally long."""
     tokenizer, script = _fit(data, "fast"), tmp_path / "two.py"
     script.write_text(_TWO)
-    recipe = RecipeOptions(steps=20, batch_size=16, validate_every=5)
+    recipe = replace(TINY, steps=20, batch_size=16, validate_every=5)
     train_policy(TrainPolicyConfig(data, tmp_path / "one", tokenizer=tokenizer, preset="tiny", recipe=recipe))
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = [*torchrun, str(script), str(data), str(tokenizer), str(tmp_path / "two")]

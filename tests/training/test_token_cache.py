@@ -13,12 +13,12 @@ import torch
 from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import IMAGES, STATE, Episodes
 from oat.data.transforms import Relative
+from oat.io.training_record import TrainingRecord
+from oat.tokenizers.base import ActionTokenizer
 from oat.tokenizers.fast import FASTTokenizer
-from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer
 from oat.training.token_cache import cache_tokens, encode_batch
-from oat.training.tokenizers import make_tokenizer
 from tests.policies.small import tokenizer_of
-from tests.tokenizers.fitted import DIM, HORIZON, smooth_chunks
+from tests.tokenizers.fitted import DIM, HORIZON, fitted_to, smooth_chunks
 
 CAMERA = IMAGES + "front"
 
@@ -98,7 +98,7 @@ def _changed_statistics(tokenizer: ActionTokenizer) -> ActionTokenizer:
 
 def test_whatever_changes_a_token_changes_the_cache(encoded: Counter[str], cache: Path) -> None:
     episodes, tokenizer = _episodes(), tokenizer_of("oat")
-    shorter = make_tokenizer("oat", ActionSpace(8, DIM), "tiny")
+    shorter = fitted_to(smooth_chunks(50, horizon=8), "oat")
     edited = episodes.actions.copy()
     edited[40] += 1e-3
     cases: list[tuple[str, ActionTokenizer, Windows]] = [
@@ -125,7 +125,7 @@ def test_whatever_changes_a_token_changes_the_cache(encoded: Counter[str], cache
 def test_merges_change_the_cache(encoded: Counter[str]) -> None:
     one, two = tokenizer_of("fast"), tokenizer_of("fast")
     assert isinstance(two, FASTTokenizer)
-    two.fit(two.to_model_space(smooth_chunks(500, seed=9)))
+    two.fit_normalized(two.to_model_space(smooth_chunks(500, seed=9)))
     two.lowest, two.highest = one.get_buffer("lowest"), one.get_buffer("highest")
     for tokenizer in (one, two):
         cache_tokens(tokenizer, _windows())
@@ -136,14 +136,15 @@ def test_what_does_not_change_tokens_does_not_change_the_cache(encoded: Counter[
     tokenizer = tokenizer_of("oat")
     for windows in (_windows(), _windows(obs_horizon=1), _windows(None, STATE)):
         cache_tokens(tokenizer, windows)
-    tokenizer.fitted_to = {"data": "elsewhere"}
+    tokenizer.training_record = TrainingRecord(data="elsewhere")
     cache_tokens(tokenizer.train(), _windows())
     assert encoded.total() == len(_windows())
 
 
 def test_relative_actions_are_encoded_with_their_state(encoded: Counter[str]) -> None:
     torch.manual_seed(0)
-    tokenizer = make_tokenizer("oat", ActionSpace(HORIZON, DIM, Relative(), state_dim=DIM), "tiny").eval()
+    states = np.zeros((50, DIM), np.float32)
+    tokenizer = fitted_to(smooth_chunks(50), "oat", transform=Relative(), states=states)
     episodes = _episodes()
     windows = _windows(episodes, STATE)
     cached = cache_tokens(tokenizer, windows)

@@ -19,21 +19,25 @@ import numpy as np
 from oat.errors import CorruptDataset, WriteFailed
 from oat.io.atomic import staged_file
 
-FLOAT32, UINT8 = np.dtype(np.float32), np.dtype(np.uint8)
+FLOAT32 = np.dtype(np.float32)
+UINT8 = np.dtype(np.uint8)
 
 MAP_ABOVE_BYTES = 64 * 2**20
 """Columns larger than this are memory-mapped instead of held in memory."""
 
 
 def cache_directory() -> Path:
-    """Where decoded columns are kept; deleting it is always safe."""
+    """Return the folder in which decoded columns are kept; deleting it is always safe."""
     return Path(os.environ.get("OAT_CACHE_DIR") or Path.home() / ".cache" / "oat") / "columns"
 
 
 def load_column(
     name: str, shape: tuple[int, ...], blocks: Callable[[], Iterable[np.ndarray]], sources: Sequence[Path]
 ) -> np.ndarray:
-    """The blocks joined along their first axis as one float32 array of `shape`, read-only."""
+    """Return the blocks joined along their first axis as one read-only float32 array of `shape`.
+
+    `sources` are the files that the blocks come from: when one of them changes, a cached column is decoded anew.
+    """
     if np.prod(shape, dtype=np.int64) * 4 <= MAP_ABOVE_BYTES:
         array = np.empty(shape, np.float32)
         _fill(name, array, blocks())
@@ -46,11 +50,13 @@ def load_column(
 
 
 def _write_cache(cached: Path, name: str, shape: tuple[int, ...], blocks: Iterable[np.ndarray]) -> None:
-    """Written, not mapped: a full disk is an error from a write, but a bus error from a map."""
+    """Write a column to its cache file as the blocks arrive."""
     try:
+        # Not durable: the column can be decoded again at any time, and waiting for the disk takes long.
         with staged_file(cached, durable=False) as staging, staging.open("wb") as file:
             header = {"descr": "<f4", "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_2_0(file, header)
+            # Written, not filled through a map: a full disk is an error from a write, but a bus error from a map.
             for block in _checked(name, shape, blocks):
                 file.write(np.ascontiguousarray(block, "<f4").data)
     except WriteFailed as error:
@@ -65,7 +71,7 @@ def _fill(name: str, array: np.ndarray, blocks: Iterable[np.ndarray]) -> None:
 
 
 def _checked(name: str, shape: tuple[int, ...], blocks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-    """The blocks, if they hold numbers and together are of `shape`."""
+    """Yield the blocks; raise `CorruptDataset` unless they hold numbers and together are of `shape`."""
     row = 0
     for block in blocks:
         if block.dtype.kind not in "fiub":
@@ -84,14 +90,14 @@ def _fingerprint(name: str, sources: Sequence[Path]) -> str:
 
 
 def file_identity(path: Path) -> tuple[int, int, int]:
-    """Changes whenever the file at `path` does, so that caches keyed by it never serve a file that was replaced."""
+    """Return a value that changes with the file, so that caches keyed by it never serve a file that was replaced."""
     status = path.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 @dataclass
 class LazyColumn:
-    """A vector-valued observation key that is decoded, whole, the first time it is indexed."""
+    """Decode a vector-valued observation key, whole, the first time that it is indexed."""
 
     shape: tuple[int, ...]
     load: Callable[[], np.ndarray]
@@ -99,19 +105,20 @@ class LazyColumn:
 
     @cached_property
     def array(self) -> np.ndarray:
+        """Return the decoded column, which stays in memory or mapped."""
         return self.load()
 
     def __getitem__(self, frames: np.ndarray) -> np.ndarray:
         return self.array[frames]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Another process decodes or maps for itself."""
+        """Leave out the decoded array: another process decodes or maps it for itself."""
         return {key: value for key, value in self.__dict__.items() if key != "array"}
 
 
 @dataclass(frozen=True)
 class MappedArray:
-    """Where a memory-mapped array lies, so that it can be sent to another process without its contents."""
+    """Say where a memory-mapped array lies, so that it can be sent to another process without its contents."""
 
     file: str
     offset: int
@@ -120,22 +127,23 @@ class MappedArray:
 
     @classmethod
     def find(cls, array: np.ndarray) -> "MappedArray | None":
-        """The place of a contiguous array inside the file it is mapped from, if it is."""
+        """Return the place of a contiguous array inside the file it is mapped from; None if it is not mapped."""
         base: Any = array
         while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
             base = base.base
         if not isinstance(base, np.memmap) or base.filename is None or not array.flags.c_contiguous:
             return None
-        while isinstance(base.base, np.memmap):
+        while isinstance(base.base, np.memmap):  # a slice of a map repeats the map's offset, so start from the map
             base = base.base
         offset = base.offset + array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
         return cls(str(base.filename), offset, array.shape, array.dtype.str)
 
     def open(self) -> np.ndarray:
+        """Map the array again, read-only, in whichever process this is."""
         return np.asarray(np.memmap(self.file, np.dtype(self.dtype), "r", self.offset, self.shape))
 
 
 def row_blocks(array: Any, rows: int = 65536) -> Iterator[np.ndarray]:
-    """Consecutive slices of an array-like, so that converting a large one never doubles its memory."""
+    """Yield consecutive slices of an array-like, so that converting a large one never doubles its memory."""
     for start in range(0, len(array), rows):
         yield np.asarray(array[start : start + rows])

@@ -1,4 +1,4 @@
-"""Any readable data set → LeRobotDataset v3.0."""
+"""Converting a data set in any readable format to LeRobotDataset v3.0."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,11 +6,12 @@ from pathlib import Path
 from rich.console import Console
 
 from oat.data.episodes import CameraStorage, Episodes, WhenExists, open_dataset
-from oat.data.lerobot_writer import LeRobotWriter, copy_episode
+from oat.data.lerobot import LeRobotWriter, copy_episode
 from oat.errors import InvalidOption
 from oat.io.progress import progress_bar
 
 ASSUMED_FPS = 10.0
+"""The control frequency, in Hz, that is assumed for formats that do not record it."""
 
 
 def convert_dataset(
@@ -24,7 +25,7 @@ def convert_dataset(
     exists: WhenExists = "refuse",
     reobserve: Callable[[Episodes], Episodes] | None = None,
 ) -> None:
-    """Read `source` in whatever format it is and write its episodes to `out`, with other observations if so asked."""
+    """Write the episodes of `source`, in whatever format it is, to `out`, with other observations if so asked."""
     if source.expanduser().resolve() == out.expanduser().resolve():
         raise InvalidOption(f"{out}: source and output are the same directory")
     episodes = open_dataset(source, subset, ranges)
@@ -55,9 +56,11 @@ def convert_dataset(
 
 
 def _assume_fps(episodes: Episodes) -> float:
+    """Return the frequency that is assumed, and say so."""
     _note(f"{episodes.source} does not record its control frequency; assuming {ASSUMED_FPS:g} (--fps to change)")
     return ASSUMED_FPS
 
 
 def _note(text: str) -> None:
+    """Print a remark on standard error, so that it does not mix with what the command prints."""
     Console(stderr=True, soft_wrap=True).print(f"note: {text}", highlight=False, markup=False)

@@ -1,9 +1,8 @@
-"""Demonstrations in memory: one contiguous action array, episode bounds, task strings, lazy observations."""
+"""Demonstrations in memory: one contiguous action array, episode bounds, task strings, lazily read observations."""
 
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, SupportsIndex, runtime_checkable
@@ -12,7 +11,7 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 from oat.data.columns import UINT8, MappedArray
-from oat.errors import CorruptDataset, InvalidEpisode, InvalidOption, unknown_name
+from oat.errors import InvalidEpisode, InvalidOption, unknown_name
 
 STATE = "observation.state"
 """LeRobot's name of the robot's state vector, used for every format."""
@@ -26,54 +25,36 @@ CameraStorage = Literal["video", "image"]
 WhenExists = Literal["refuse", "append", "overwrite"]
 """What a writer does when its output path is taken."""
 
-_BLOCK = 1 << 18
+_BLOCK = 1 << 18  # frames looked at together
 
 
 @runtime_checkable
 class Frames(Protocol):
-    """The values of one observation key for all frames, read when indexed. Every numpy array is one."""
+    """Give the values of one observation key for all frames, read when indexed; every numpy array does."""
 
     @property
-    def shape(self) -> tuple[int, ...]: ...  # (frames, *feature): (N, D) for vectors, (N, height, width, 3) for images
+    def shape(self) -> tuple[int, ...]:
+        """Return (frames, *feature): (N, D) for vectors, (N, height, width, 3) for images."""
+        ...
 
     @property
-    def dtype(self) -> np.dtype[Any]: ...  # float32 for vectors, uint8 for images
+    def dtype(self) -> np.dtype[Any]:
+        """Return float32 for vectors, uint8 for images."""
+        ...
 
-    def __getitem__(self, frames: np.ndarray, /) -> np.ndarray: ...  # any order, repeats allowed
+    def __getitem__(self, frames: np.ndarray, /) -> np.ndarray:
+        """Return the values at these frames, which may come in any order and repeatedly."""
+        ...
 
 
 def is_image(frames: Frames) -> bool:
-    """Whether these are colour images; depth maps and other arrays count as vectors."""
+    """Return whether these are colour images; depth maps and other arrays count as vectors."""
     return len(frames.shape) == 4 and frames.shape[-1] == 3 and frames.dtype == UINT8
-
-
-def refuse_repeated(path: Path, names: Iterable[str]) -> None:
-    """Two arrays by one name: which of them is meant cannot be known."""
-    if repeated := sorted(name for name, count in Counter(names).items() if count > 1):
-        raise CorruptDataset(f"{path}: more than one array is called {', '.join(repeated)}")
-
-
-def observation_keys(path: Path, arrays: Mapping[str, bool]) -> dict[str, str]:
-    """LeRobot-style keys for arrays that another format calls by these names; the values tell which are images.
-
-    A camera's `_image` or `_rgb` is dropped, unless that would give two arrays the same key.
-    """
-    bare = {name: name.removeprefix("observation.").removeprefix("images.") for name in arrays}
-    short = {name: text.removesuffix("_image").removesuffix("_rgb") for name, text in bare.items()}
-    images = [short[name] for name, image in arrays.items() if image]
-    keys = {
-        name: IMAGES + (short[name] if images.count(short[name]) == 1 else bare[name])
-        if image
-        else f"observation.{bare[name]}"
-        for name, image in arrays.items()
-    }
-    refuse_repeated(path, keys.values())
-    return keys
 
 
 @dataclass(frozen=True)
 class Episodes:
-    """A set of demonstrations. Episode e is the frames `starts[e]` … `ends[e] - 1`; a subset shares the arrays."""
+    """Hold a set of demonstrations: episode e is the frames `starts[e]` … `ends[e] - 1`; a subset shares the arrays."""
 
     actions: Float32[np.ndarray, "frames action_dim"]
     """All actions, episode after episode; memory-mapped when large."""
@@ -98,7 +79,7 @@ class Episodes:
         object.__setattr__(self, "actions", np.ascontiguousarray(self.actions, np.float32))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Mapped arrays travel to other processes as places in files, not as copies."""
+        """Send mapped arrays to other processes as places in files, not as copies."""
         state = dict(self.__dict__)
         state["actions"] = MappedArray.find(self.actions) or self.actions
         state["observations"] = {
@@ -121,7 +102,7 @@ class Episodes:
         episode_tasks: Sequence[str] | None = None,
         **rest: Any,
     ) -> "Episodes":
-        """Build from consecutive episodes of the given lengths and one task string for each."""
+        """Build a set from consecutive episodes of the given lengths and one task string for each."""
         ends = np.cumsum(np.asarray(lengths, np.int64))
         names = list(episode_tasks) if episode_tasks is not None else [""] * len(ends)
         tasks = tuple(dict.fromkeys(names))
@@ -134,44 +115,51 @@ class Episodes:
 
     @property
     def lengths(self) -> Int64[np.ndarray, " episodes"]:
+        """Return the number of frames of each episode."""
         return self.ends - self.starts
 
     @property
     def num_frames(self) -> int:
+        """Return the number of frames of these episodes, of which the arrays may hold more."""
         return int(self.lengths.sum())
 
     @property
     def action_dim(self) -> int:
+        """Return D_a, the numbers in one action."""
         return self.actions.shape[1]
 
     @property
     def cameras(self) -> tuple[str, ...]:
+        """Return the observation keys that hold colour images."""
         return tuple(key for key, frames in self.observations.items() if is_image(frames))
 
     @property
     def vectors(self) -> tuple[str, ...]:
+        """Return the observation keys that hold anything but colour images."""
         return tuple(key for key, frames in self.observations.items() if not is_image(frames))
 
     def task(self, episode: SupportsIndex) -> str:
+        """Return the task string of one episode."""
         return self.tasks[self.task_ids[episode]]
 
     def frames(self, episode: SupportsIndex) -> Int64[np.ndarray, " length"]:
-        """The frame numbers of one episode, to index `actions` or any observation key with."""
+        """Return the frame numbers of one episode, to index `actions` or any observation key with."""
         return np.arange(self.starts[episode], self.ends[episode])
 
     def all_frames(self) -> Int64[np.ndarray, " frames"]:
-        """The frame numbers of all episodes, in their order."""
+        """Return the frame numbers of all episodes, in their order."""
         if len(self) == 0:
             return np.empty(0, np.int64)
         return np.concatenate([self.frames(episode) for episode in range(len(self))])
 
     def observation(self, key: str) -> Frames:
+        """Return the frames of an observation key; raise `UnknownName`, which lists the keys, if there is none."""
         if key not in self.observations:
             raise unknown_name(f"observation key in {self.source}", key, self.observations)
         return self.observations[key]
 
     def fingerprint(self) -> str:
-        """Tells demonstrations apart by actions, lengths and tasks; observations may be videos, and are not read."""
+        """Return a hash of actions, lengths and tasks; observations, which may be videos, are not read."""
         digest = hashlib.blake2b(json.dumps(self.tasks).encode(), digest_size=8)
         parts = (self.actions[start:end] for start, end in zip(self.starts, self.ends, strict=True))
         for array in (self.lengths, self.task_ids, *parts):
@@ -179,7 +167,7 @@ class Episodes:
         return digest.hexdigest()
 
     def select(self, episodes: Sequence[int] | Int64[np.ndarray, " chosen"] | str) -> "Episodes":
-        """The given episodes, by number or by the name of a subset, over the same arrays."""
+        """Return the given episodes, by number or by the name of a subset, over the same arrays."""
         if isinstance(episodes, str):
             if episodes not in self.subsets:
                 raise unknown_name(f"subset of {self.source}", episodes, self.subsets)
@@ -221,7 +209,7 @@ class Episodes:
     def check_finite(self, key: str, frames: Int64[np.ndarray, " n"], values: np.ndarray) -> None:
         """Raise `InvalidEpisode` if an observation, as read at these frames, holds a NaN or an infinity.
 
-        For who reads all of them anyway: opening a set does not read observations.
+        Whoever reads all observations calls this: opening a set checks actions only, without reading observations.
         """
         for row, *place in np.argwhere(~np.isfinite(values))[:1].tolist():
             frame = int(frames[row])
@@ -232,7 +220,7 @@ class Episodes:
             )
 
     def nonfinite_frames(self) -> Int64[np.ndarray, " bad"]:
-        """The frames of these episodes whose action holds a NaN or an infinity."""
+        """Return the frames of these episodes whose action holds a NaN or an infinity."""
         bad = [
             first + np.flatnonzero(~np.isfinite(self.actions[first : first + _BLOCK]).all(axis=1))
             for first in range(0, len(self.actions), _BLOCK)  # in pieces: the array may be larger than memory
@@ -241,8 +229,8 @@ class Episodes:
         return frames[self.episode_of(frames) >= 0]
 
     def episode_of(self, frames: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
-        """The episode that each frame belongs to, or -1."""
-        order = np.argsort(self.starts, kind="stable")
+        """Return the episode that each frame belongs to, or -1 if it is in none of them."""
+        order = np.argsort(self.starts, kind="stable")  # `select` may have put episodes into another order
         episodes = order[np.searchsorted(self.starts[order], frames, side="right") - 1]
         inside = (self.starts[episodes] <= frames) & (frames < self.ends[episodes])
         return np.where(inside, episodes, -1)
@@ -251,7 +239,7 @@ class Episodes:
 def open_dataset(
     path: str | Path, subset: str | None = None, ranges: str | None = None, check: bool = True
 ) -> Episodes:
-    """Read demonstrations in any known format: LeRobot v3.0, robomimic/LIBERO HDF5, zarr ReplayBuffer or .npz.
+    """Read demonstrations in any known format (see `oat.data.formats`): LeRobot v3.0, HDF5, zarr ReplayBuffer or .npz.
 
     `subset` selects a named group of episodes, `ranges` episodes by number (`0:50,60`); `check=False` admits empty
     episodes and non-finite actions, for looking at a broken set.
@@ -259,7 +247,7 @@ def open_dataset(
     from oat.data.formats import detect_format  # here, because the readers build Episodes
 
     path = Path(path).expanduser()
-    episodes = detect_format(path)(path)
+    episodes = detect_format(path).read(path)
     if subset is not None:
         episodes = episodes.select(subset)
     if ranges is not None:
@@ -269,7 +257,7 @@ def open_dataset(
 
 
 def parse_episode_ranges(text: str, count: int) -> Int64[np.ndarray, " chosen"]:
-    """Episode numbers from a list such as `0:50,60,70:` (Python's half-open ranges)."""
+    """Return episode numbers from a list such as `0:50,60,70:` (Python's half-open ranges)."""
     chosen: list[int] = []
     try:
         for part in text.split(","):

@@ -1,33 +1,45 @@
-"""Which reader understands a path."""
+"""The registry of data formats: how each is recognised, and which function reads it."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from oat.data.episodes import Episodes
-from oat.data.hdf5 import HDF5_SUFFIXES, read_hdf5
-from oat.data.lerobot import read_lerobot
-from oat.data.npz import read_npz
+from oat.data.hdf5 import is_hdf5, read_hdf5
+from oat.data.lerobot import is_lerobot, read_lerobot
+from oat.data.npz import is_npz, read_npz
 from oat.data.zarr import is_zarr, read_zarr
 from oat.errors import UnknownFormat
 
-SUPPORTED = (
-    "a LeRobotDataset v3.0 directory (meta/info.json), a robomimic or LIBERO .hdf5 file or a directory of them, "
-    "a zarr ReplayBuffer (directory or .zip), or an .npz with `actions` and `episode_ends`"
-)
+
+@dataclass(frozen=True)
+class DataFormat:
+    """Describe a format of demonstrations on disk, and how to read it."""
+
+    description: str
+    """What a data set of this format looks like, for the message that lists what is readable."""
+    matches: Callable[[Path], bool]
+    """Whether an existing path looks like this format, judged by names and suffixes without reading contents."""
+    read: Callable[[Path], Episodes]
 
 
-def detect_format(path: Path) -> Callable[[Path], Episodes]:
-    """The reader for `path`, recognised by its contents' layout and its suffix."""
+# The first format that matches is used, so a directory's own marker files come before the suffixes of files inside.
+FORMATS: dict[str, DataFormat] = {
+    "lerobot": DataFormat("a LeRobotDataset v3.0 directory (meta/info.json)", is_lerobot, read_lerobot),
+    "zarr": DataFormat("a zarr ReplayBuffer (directory or .zip)", is_zarr, read_zarr),
+    "hdf5": DataFormat("a robomimic or LIBERO .hdf5 file or a directory of them", is_hdf5, read_hdf5),
+    "npz": DataFormat("an .npz with `actions` and `episode_ends`", is_npz, read_npz),
+}
+
+
+def detect_format(path: Path) -> DataFormat:
+    """Return the format of the data set at `path`; raise `UnknownFormat`, which lists what is readable."""
     if not path.exists():
         raise UnknownFormat(f"{path}: no such file or directory")
-    if ".partial-" in path.name:
+    if ".partial-" in path.name:  # as `oat.io.atomic` names what is being written
         raise UnknownFormat(f"{path} is an unfinished data set whose writer was stopped; delete it and write it again")
-    if (path / "meta" / "info.json").exists():
-        return read_lerobot
-    if is_zarr(path):
-        return read_zarr
-    if any(f.suffix.lower() in HDF5_SUFFIXES for f in (path.iterdir() if path.is_dir() else [path])):
-        return read_hdf5
-    if path.suffix == ".npz":
-        return read_npz
-    raise UnknownFormat(f"{path} is not a known data set. Expected {SUPPORTED}.")
+    for data_format in FORMATS.values():
+        if data_format.matches(path):
+            return data_format
+    *most, last = (data_format.description for data_format in FORMATS.values())
+    raise UnknownFormat(f"{path} is not a known data set. Expected {', '.join(most)}, or {last}.")

@@ -1,74 +1,45 @@
-"""robomimic and LIBERO demonstrations: `data/demo_<i>/{actions, obs/<key>}` in one HDF5 file or one per task.
+"""robomimic's and LIBERO's HDF5 files as one data set: a file, or a directory with one per task.
 
-Layout: https://robomimic.github.io/docs/datasets/overview.html; filter keys are the lists of demo names in `mask/…`.
+Filter keys, which are lists of demo names in `mask/…`, become subsets.
 """
 
-import json
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64
 
-from oat.data.columns import UINT8, LazyColumn, file_identity, load_column
-from oat.data.episodes import STATE, Episodes, Frames, observation_keys
-from oat.errors import CorruptDataset, InvalidEpisode, MissingKey, OatError
-from oat.io.extras import import_extra
-
-HDF5_SUFFIXES = {".hdf5", ".h5"}
-
-ROBOMIMIC_TASKS = {"Lift": "lift", "PickPlaceCan": "can", "NutAssemblySquare": "square"}
-"""What robomimic calls the tasks of which the files have robosuite's names."""
+from oat.data.columns import UINT8, LazyColumn, load_column
+from oat.data.episodes import STATE, Episodes, Frames
+from oat.data.hdf5_demos import (
+    HDF5_SUFFIXES,
+    ROBOMIMIC_TASKS,
+    Demo,
+    explain_read_errors,
+    list_demos,
+    list_files,
+    open_file,
+    read_attributes,
+    task_name,
+)
+from oat.data.observation_keys import observation_keys
+from oat.errors import InvalidEpisode, MissingKey
 
 ROBOMIMIC_STATE = ("robot0_eef_pos", "robot0_eef_quat", "robot0_gripper_qpos", "object")
 ROBOMIMIC_STATE_DIM = 23
-"""These keys, one after the other, are the state; zeros fill it up, because Lift's object has 10 numbers, not 14."""
+"""The keys above, joined, are the state; zeros fill it up, because Lift's object has 10 numbers, not 14."""
+
 _SAME_OBJECT = re.compile(r"1\.[0-4](\.|$)")
 """Versions of robosuite in which `object` is what it is in the simulator; from 1.5 on, its parts have another order."""
 _OTHER_OBJECT = " of a later robosuite, from which `oat convert --render` makes observation.state"
 
 
 @dataclass(frozen=True)
-class Demo:
-    """One demonstration inside a file: its arrays' shapes, read without their contents."""
-
-    file: Path
-    name: str
-    shapes: Mapping[str, tuple[int, ...]]  # "actions" and "obs/<key>"
-    images: frozenset[str]  # the keys that hold colour images
-
-    def __str__(self) -> str:
-        return f"{self.file}:data/{self.name}"
-
-    def read(self, key: str, rows: Any = ...) -> np.ndarray:
-        with explain_read_errors(self.file):
-            return np.asarray(open_file(self.file)[f"data/{self.name}/{key}"][rows])
-
-    def read_states(self) -> Float64[np.ndarray, "frames state"]:
-        """The simulator's state before every action."""
-        with explain_read_errors(self.file):
-            group, frames = open_file(self.file)[f"data/{self.name}"], self.shapes["actions"][0]
-            states = group.get("states")
-            if getattr(states, "ndim", 0) != 2 or states.shape[0] != frames:
-                found = getattr(states, "shape", "none")
-                raise InvalidEpisode(f"{self}: {frames} actions need as many simulator states, found {found}")
-            return np.asarray(states, np.float64)
-
-    def attribute(self, name: str) -> Any:
-        """What the file says about this demonstration, or None."""
-        with explain_read_errors(self.file):
-            return open_file(self.file)[f"data/{self.name}"].attrs.get(name)
-
-
-@dataclass(frozen=True)
 class ImageFrames:
-    """Images of consecutive demos, read from their files when indexed."""
+    """Read the images of consecutive demonstrations from their files when they are indexed."""
 
     demos: tuple[Demo, ...]
     starts: np.ndarray
@@ -81,13 +52,20 @@ class ImageFrames:
         owners = np.searchsorted(self.starts, frames, side="right") - 1
         for owner in np.unique(owners):
             mine = owners == owner
-            rows, back = np.unique(frames[mine] - self.starts[owner], return_inverse=True)  # h5py wants sorted, once
+            # h5py reads rows only in increasing order and without repeats.
+            rows, back = np.unique(frames[mine] - self.starts[owner], return_inverse=True)
             out[mine] = self.demos[owner].read(self.key, rows)[back]
         return out
 
 
+def is_hdf5(path: Path) -> bool:
+    """Return whether a path is an HDF5 file or a directory that holds some, judged by the suffix."""
+    files = path.iterdir() if path.is_dir() else [path]
+    return any(file.suffix.lower() in HDF5_SUFFIXES for file in files)
+
+
 def read_hdf5(path: Path) -> Episodes:
-    """Read one file, or every .hdf5 file of a directory as one set."""
+    """Read one file, or every HDF5 file of a directory as one set."""
     files = list_files(path)
     demos: list[Demo] = []
     tasks: list[str] = []
@@ -97,7 +75,8 @@ def read_hdf5(path: Path) -> Episodes:
     for file in files:
         with explain_read_errors(file):
             handle = open_file(file)
-            found, attributes = list_demos(file), read_attributes(file)
+            found = list_demos(file)
+            attributes = read_attributes(file)
             numbers = {demo.name: len(demos) + number for number, demo in enumerate(found)}
             for name, members in _filter_keys(file, handle, set(numbers)).items():
                 subsets.setdefault(name, []).extend(sorted(numbers[member] for member in members))
@@ -120,63 +99,8 @@ def read_hdf5(path: Path) -> Episodes:
     )
 
 
-def list_files(path: Path) -> list[Path]:
-    """The file itself, or every .hdf5 file of a directory."""
-    return sorted(f for f in path.iterdir() if f.suffix.lower() in HDF5_SUFFIXES) if path.is_dir() else [path]
-
-
-def list_demos(file: Path) -> list[Demo]:
-    """A file's demonstrations in the order of their numbers."""
-    with explain_read_errors(file):
-        handle = open_file(file)
-        data = handle.get("data")
-        if not hasattr(data, "items"):
-            raise MissingKey(f"{file}: no group 'data'; it has {sorted(handle)}")
-        groups = {name: group for name, group in data.items() if hasattr(group, "items")}
-        names = sorted(groups, key=lambda name: ([int(n) for n in re.findall(r"\d+", name)], name))
-        return [_describe(file, name, groups[name]) for name in names]
-
-
-def read_attributes(file: Path) -> dict[str, Any]:
-    """What a file says about all its demonstrations, such as `env_args`."""
-    with explain_read_errors(file):
-        return {key: _parse(value) for key, value in open_file(file)["data"].attrs.items()}
-
-
-@contextmanager
-def explain_read_errors(file: Path) -> Iterator[None]:
-    try:
-        yield
-    except OatError:
-        raise
-    except Exception as error:  # h5py raises OSError, RuntimeError, KeyError, TypeError, … for damaged files
-        raise CorruptDataset(f"{file}: not a readable HDF5 file ({type(error).__name__}: {error})") from error
-
-
-def open_file(file: Path) -> Any:
-    """A handle that stays open between reads, per process: HDF5 handles must not cross a fork."""
-    return _open_file(file, file_identity(file), os.getpid())
-
-
-@lru_cache(maxsize=128)  # LIBERO-90 has 90 files
-def _open_file(file: Path, identity: tuple[int, int, int], process: int) -> Any:
-    return import_extra("h5py", "formats").File(file, "r")
-
-
-def _describe(file: Path, name: str, group: Any) -> Demo:
-    """Numeric arrays with a row per frame are read; strings and scalars are not."""
-    if not hasattr(group.get("actions"), "shape"):
-        raise MissingKey(f"{file}: data/{name} has no 'actions'; it has {sorted(group)}")
-    obs = group.get("obs")
-    arrays = {f"obs/{key}": array for key, array in obs.items()} if hasattr(obs, "items") else {}
-    arrays = {key: a for key, a in arrays.items() if getattr(a, "ndim", 0) > 0 and a.dtype.kind in "fiub"}
-    shapes = {"actions": group["actions"].shape} | {key: array.shape for key, array in arrays.items()}
-    images = {key for key, a in arrays.items() if a.ndim == 4 and a.shape[-1] == 3 and a.dtype == UINT8}
-    return Demo(file, name, shapes, frozenset(images))
-
-
 def _filter_keys(file: Path, handle: Any, demos: set[str]) -> dict[str, set[str]]:
-    """The lists of demo names in `mask/…`."""
+    """Return the lists of demo names in `mask/…`."""
     keys = {}
     for name, members in handle.get("mask", {}).items():
         if not hasattr(members, "shape"):
@@ -188,15 +112,8 @@ def _filter_keys(file: Path, handle: Any, demos: set[str]) -> dict[str, set[str]
     return keys
 
 
-def _parse(attribute: Any) -> Any:
-    """Attributes hold JSON; anything else is kept as text."""
-    try:
-        return json.loads(attribute)
-    except (TypeError, ValueError):
-        return attribute
-
-
 def _control_frequency(attributes: Mapping[str, Any]) -> float | None:
+    """Return the frequency at which robosuite was controlled, or None where the file does not say."""
     env = attributes.get("env_args")
     kwargs = env.get("env_kwargs") if isinstance(env, dict) else None
     frequency = kwargs.get("control_freq") if isinstance(kwargs, dict) else None
@@ -204,25 +121,16 @@ def _control_frequency(attributes: Mapping[str, Any]) -> float | None:
 
 
 def _has_simulators_state(attributes: Mapping[str, Any]) -> bool | None:
-    """Whether robomimic's keys make the simulator's state; None for files of others."""
+    """Return whether robomimic's keys make the simulator's state; None for files that are not robomimic's."""
     env = attributes.get("env_args")
     if not isinstance(env, dict) or str(env.get("env_name")) not in ROBOMIMIC_TASKS:
         return None
+    # A file that does not name its version is taken for one of robosuite 1.2.
     return _SAME_OBJECT.match(str(env.get("env_version", "1.2"))) is not None
 
 
-def task_name(file: Path, attributes: Mapping[str, Any]) -> str:
-    """LIBERO's instruction, else robomimic's task or its environment's name, else the file's name."""
-    problem, env = attributes.get("problem_info"), attributes.get("env_args")
-    instruction = problem.get("language_instruction") if isinstance(problem, dict) else None
-    if isinstance(instruction, list):  # early LIBERO files store a list of words
-        instruction = " ".join(map(str, instruction))
-    name = str(env.get("env_name") or "") if isinstance(env, dict) else ""
-    return str(instruction or ROBOMIMIC_TASKS.get(name, name) or file.stem).strip('"')
-
-
 def _check_alike(demos: list[Demo]) -> None:
-    """Every demonstration has the same keys and dimensions, and as many observations as actions."""
+    """Raise unless every demonstration has the same keys and dimensions, and as many observations as actions."""
     first = demos[0]
     if len(first.shapes["actions"]) != 2:
         raise InvalidEpisode(f"{first}: actions must be (frames, dimensions), got {first.shapes['actions']}")
@@ -251,7 +159,8 @@ def _observations(demos: list[Demo], starts: np.ndarray, files: list[Path], with
     names = observation_keys(first.file, {key.removeprefix("obs/"): key in first.images for key in keys})
     observations: dict[str, Frames] = {}
     for key in keys:
-        name, shape = names[key.removeprefix("obs/")], first.shapes[key]
+        name = names[key.removeprefix("obs/")]
+        shape = first.shapes[key]
         frames = sum(demo.shapes[key][0] for demo in demos)
         if key in first.images:
             observations[name] = ImageFrames(tuple(demos), starts, key, (frames, *shape[1:]))
@@ -265,7 +174,7 @@ def _observations(demos: list[Demo], starts: np.ndarray, files: list[Path], with
 
 
 def _state(demos: list[Demo], parts: Sequence[str], files: list[Path]) -> np.ndarray:
-    """robomimic's keys as one vector, the same as the simulator's."""
+    """Return robomimic's keys as one vector per frame, the same as the simulator's observation.state."""
 
     def blocks() -> Iterator[np.ndarray]:
         for demo in demos:

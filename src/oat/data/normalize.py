@@ -1,5 +1,7 @@
 """Per-dimension affine maps to model space and back, fitted on training episodes only."""
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -11,14 +13,12 @@ from oat.data.statistics import RunningStatistics
 from oat.data.transforms import ActionTransform, Identity, transform_inputs
 from oat.errors import InvalidOption
 
-NORMALIZATIONS = ("min_max", "quantile", "mean_std")
-
 _BLOCK = 4096
 _CONSTANT = 8 * float(np.finfo(np.float32).eps)  # a spread this small against the values is rounding, not motion
 
 
 class Normalizer(nn.Module):
-    """y = clamp((x - center) / spread), x = y · spread + center.
+    """Map each dimension to model space and back: y = clamp((x - center) / spread), x = y · spread + center.
 
     A dimension that never moves has spread 0: it maps to 0 and back to its constant. The numbers are buffers, so every
     checkpoint that contains the module contains them.
@@ -44,7 +44,8 @@ class Normalizer(nn.Module):
     def from_range(cls, low: np.ndarray, high: np.ndarray, limit: float = float("inf")) -> "Normalizer":
         """Map [low, high] to [-1, 1] in each dimension."""
         normalizer = cls(len(low))
-        center, spread = (low + high) / 2, (high - low) / 2
+        center = (low + high) / 2
+        spread = (high - low) / 2
         spread = np.where(spread <= _CONSTANT * np.maximum(np.abs(low), np.abs(high)), 0.0, spread)
         gain = np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > 0)
         for name, value in {"center": center, "spread": spread, "gain": gain, "limit": np.asarray(limit)}.items():
@@ -53,39 +54,57 @@ class Normalizer(nn.Module):
 
     @classmethod
     def from_statistics(cls, statistics: RunningStatistics, kind: str = "min_max") -> "Normalizer":
-        """Map the range (min_max) or the 1 %–99 % range, clipped (quantile), to [-1, 1], or standardise (mean_std)."""
-        if kind == "min_max":
-            normalizer = cls.from_range(statistics.min, statistics.max)
-        elif kind == "quantile":
-            low, high = statistics.quantiles((0.01, 0.99))
-            normalizer = cls.from_range(low, high, limit=1.0)
-        elif kind == "mean_std":
-            normalizer = cls.from_range(statistics.mean - statistics.std, statistics.mean + statistics.std)
-        else:
+        """Build a normalizer of a kind in `NORMALIZATIONS` from the statistics of what will be normalized."""
+        if kind not in NORMALIZATIONS:
             raise InvalidOption(f"normalization must be one of {', '.join(NORMALIZATIONS)}, got {kind!r}")
+        normalizer = NORMALIZATIONS[kind](statistics)
         for buffer, extreme in ((normalizer.low, statistics.min), (normalizer.high, statistics.max)):
             buffer.copy_(normalizer.normalize(torch.from_numpy(extreme).float()))
         return normalizer
 
     def normalize(self, values: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n dim"]:
+        """Return values in model space, clamped to the limit if there is one."""
         return ((values - self.center) * self.gain).clamp(-self.limit, self.limit)
 
     def denormalize(self, values: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n dim"]:
+        """Return values in their own units; what was clamped cannot be restored."""
         return values * self.spread + self.center
 
     def ranges(self) -> list[tuple[float, float, float, float]]:
-        """Each dimension's lowest and highest value in fitting, its centre and its spread."""
-        lowest, highest = self.denormalize(self.low), self.denormalize(self.high)
+        """Return each dimension's lowest and highest value in fitting, its centre and its spread."""
+        lowest = self.denormalize(self.low)
+        highest = self.denormalize(self.high)
         return list(zip(*(each.tolist() for each in (lowest, highest, self.center, self.spread)), strict=True))
 
 
+def _normalize_range(statistics: RunningStatistics) -> Normalizer:
+    return Normalizer.from_range(statistics.min, statistics.max)
+
+
+def _normalize_quantiles(statistics: RunningStatistics) -> Normalizer:
+    """Map the 1 %–99 % range to [-1, 1] and clip the rest, so that a few outliers do not set the scale."""
+    low, high = statistics.quantiles((0.01, 0.99))
+    return Normalizer.from_range(low, high, limit=1.0)
+
+
+def _standardize(statistics: RunningStatistics) -> Normalizer:
+    return Normalizer.from_range(statistics.mean - statistics.std, statistics.mean + statistics.std)
+
+
+NORMALIZATIONS: dict[str, Callable[[RunningStatistics], Normalizer]] = {
+    "min_max": _normalize_range,
+    "quantile": _normalize_quantiles,
+    "mean_std": _standardize,
+}
+
+
 def action_statistics(windows: Windows, transform: ActionTransform | None = None) -> RunningStatistics:
-    """Statistics of transformed actions over every valid step of every window: what a model will see."""
+    """Return the statistics of transformed actions over every valid step of every window: what a model will see."""
     transform = transform or Identity()
-    horizon, key = windows.config.action_horizon, transform.state_key
+    key = transform.state_key
     state_dim = None if key is None else int(windows.episodes.observation(key).shape[1])
-    transform.output_dim(windows.episodes.action_dim, state_dim)
-    statistics = RunningStatistics(len(windows) * horizon)
+    transform.output_dim(windows.episodes.action_dim, state_dim)  # refuses dimensions that do not exist
+    statistics = RunningStatistics(len(windows) * windows.config.action_horizon)
     for first in range(0, len(windows), _BLOCK):
         numbers = np.arange(first, min(first + _BLOCK, len(windows)))
         actions, valid, state = transform_inputs(windows[numbers], transform)
@@ -98,7 +117,7 @@ def action_statistics(windows: Windows, transform: ActionTransform | None = None
 
 
 def observation_statistics(episodes: Episodes, key: str) -> RunningStatistics:
-    """Statistics of one observation vector over all frames of the given episodes."""
+    """Return the statistics of one observation vector over all frames of the given episodes."""
     column = episodes.observation(key)
     statistics = RunningStatistics(episodes.num_frames)
     frames = episodes.all_frames()

@@ -11,10 +11,16 @@ from pathlib import Path
 import numpy as np
 
 from oat.data.columns import load_column, row_blocks
-from oat.data.episodes import Episodes, is_image, observation_keys, refuse_repeated
+from oat.data.episodes import Episodes, is_image
+from oat.data.observation_keys import observation_keys, refuse_repeated
 from oat.errors import CorruptDataset, InvalidEpisode, MissingKey
 
 _NOT_OBSERVATIONS = {"actions", "episode_ends", "tasks", "fps"}
+
+
+def is_npz(path: Path) -> bool:
+    """Return whether a path is a numpy archive, judged by the suffix."""
+    return path.suffix == ".npz"
 
 
 def read_npz(path: Path) -> Episodes:
@@ -35,6 +41,7 @@ def read_npz(path: Path) -> Episodes:
             f"{path}: actions must be numbers (frames, dimensions), got {actions.dtype} {actions.shape}"
         )
     lengths = lengths_from_ends(path, arrays["episode_ends"], len(actions))
+    # Anything else with numbers per frame is taken for an observation; text and scalars are not.
     extras = {
         name: array
         for name, array in arrays.items()
@@ -52,7 +59,8 @@ def read_npz(path: Path) -> Episodes:
 
 
 def lengths_from_ends(path: Path, ends: np.ndarray, frames: int) -> np.ndarray:
-    """Episode lengths from the index after each episode's last frame."""
+    """Return episode lengths from the index after each episode's last frame; raise if these cannot be such indices."""
+    # Whole numbers are accepted in any type, also as floats.
     whole = ends.ndim == 1 and len(ends) > 0 and ends.dtype.kind in "fiu" and (ends == np.floor(ends)).all()
     if not whole or (np.diff(ends, prepend=0) < 0).any() or ends[-1] != frames:
         raise InvalidEpisode(
@@ -63,13 +71,14 @@ def lengths_from_ends(path: Path, ends: np.ndarray, frames: int) -> np.ndarray:
 
 
 def _fps(path: Path, fps: np.ndarray) -> float:
+    """Return the control frequency, which may be stored as a scalar or as an array of one number."""
     if fps.size != 1 or fps.dtype.kind not in "fiu" or not 0 < fps.item() < float("inf"):
         raise CorruptDataset(f"{path}: fps must be one positive number, got {np.ravel(fps)[:5]}")
     return float(fps.item())
 
 
 def _tasks(path: Path, arrays: dict[str, np.ndarray], episodes: int) -> list[str]:
-    """One task string per episode, or one for all; without any, the file's name."""
+    """Return one task string per episode; the archive has as many, or one for all, or none for the file's name."""
     given = np.ravel(arrays["tasks"]).tolist() if "tasks" in arrays else [path.stem]
     try:
         tasks = [task.decode() if isinstance(task, bytes) else str(task) for task in given]
@@ -81,7 +90,7 @@ def _tasks(path: Path, arrays: dict[str, np.ndarray], episodes: int) -> list[str
 
 
 def _member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
-    """One array of the archive, mapped when it is stored uncompressed."""
+    """Return one array of the archive, memory-mapped when it is stored uncompressed."""
     with archive.open(info) as file:
         version = np.lib.format.read_magic(file)
         read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -91,14 +100,16 @@ def _member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.n
             file.seek(0)
             return np.lib.format.read_array(file, allow_pickle=False)
     with path.open("rb") as raw:
-        raw.seek(info.header_offset + 26)  # the local header's own name and extra lengths may differ from the index's
+        # The local header has lengths of its own, at byte 26: its extra field may differ from the index's.
+        raw.seek(info.header_offset + 26)
         name_and_extra = int.from_bytes(raw.read(2), "little") + int.from_bytes(raw.read(2), "little")
+    # A local header has 30 bytes, then name and extra field, then the member's own .npy header.
     offset = info.header_offset + 30 + name_and_extra + header_bytes
     return np.asarray(np.memmap(path, dtype, "r", offset, shape))
 
 
 def _typed(path: Path, name: str, array: np.ndarray) -> np.ndarray:
-    """Images as they are, everything else as float32 with at least one number per frame; mapped where possible."""
+    """Return images as they are and other arrays as float32 with at least one number per frame, mapped if possible."""
     if is_image(array):
         return array
     rows = array[:, None] if array.ndim == 1 else array

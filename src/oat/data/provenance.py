@@ -1,4 +1,4 @@
-"""How the episodes of a LeRobot directory came about: ours, beside LeRobot's files.
+"""A record of how the episodes of a LeRobot directory came about, kept beside LeRobot's own files.
 
 `meta/provenance.json` is a list with one entry per collection or conversion that added episodes.
 """
@@ -13,7 +13,7 @@ PROVENANCE_PATH = "meta/provenance.json"
 
 
 def read_provenance(root: Path) -> list[dict[str, Any]]:
-    """How the episodes of a data set came about, where that was recorded."""
+    """Return how the episodes of a data set came about; an empty list where that was not recorded."""
     file = root / PROVENANCE_PATH
     try:
         entries = json.loads(file.read_text()) if file.exists() else []
@@ -25,6 +25,7 @@ def read_provenance(root: Path) -> list[dict[str, Any]]:
 
 
 def read_demonstrator(root: Path) -> str:
-    """Who demonstrated, such as scripted, as far as that was recorded."""
+    """Return who demonstrated, such as "scripted", or "unknown" where that was not recorded."""
+    # A set may have been added to by several demonstrators; on disk, each entry's key is "expert".
     kinds = {str(entry.get("expert", "unknown")) for entry in read_provenance(root.expanduser())}
     return " and ".join(sorted(kinds)) or "unknown"

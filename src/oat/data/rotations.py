@@ -8,23 +8,24 @@ _TINY = 1e-12
 
 
 def axis_angle_to_matrix(vector: Float[Tensor, "*n 3"]) -> Float[Tensor, "*n 3 3"]:
-    """exp of the skew matrix of `vector`, through the quaternion (cos θ/2, axis · sin θ/2)."""
+    """Return exp of the skew matrix of `vector`, through the quaternion (cos θ/2, axis · sin θ/2)."""
     half = 0.5 * vector.norm(dim=-1, keepdim=True)
     scaled = 0.5 * vector * torch.sinc(half / torch.pi)  # sin(half) / half, also at 0
     return quaternion_to_matrix(torch.cat([half.cos(), scaled], dim=-1))
 
 
 def matrix_to_axis_angle(matrix: Float[Tensor, "*n 3 3"]) -> Float[Tensor, "*n 3"]:
-    """The rotation vector with angle in [0, π]."""
+    """Return the rotation vector with angle in [0, π]."""
     quaternion = matrix_to_quaternion(matrix)
-    w, xyz = quaternion[..., :1], quaternion[..., 1:]
+    w = quaternion[..., :1]
+    xyz = quaternion[..., 1:]
     sine = xyz.norm(dim=-1, keepdim=True)
     half = torch.atan2(sine, w)
     return 2 * xyz / torch.sinc(half / torch.pi).clamp_min(_TINY)
 
 
 def quaternion_to_matrix(quaternion: Float[Tensor, "*n 4"]) -> Float[Tensor, "*n 3 3"]:
-    """The matrix of a quaternion (w, x, y, z), normalised first."""
+    """Return the matrix of a quaternion (w, x, y, z), which is normalised first."""
     w, x, y, z = torch.nn.functional.normalize(quaternion, dim=-1).unbind(-1)
     rows = [
         *(1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)),
@@ -35,15 +36,19 @@ def quaternion_to_matrix(quaternion: Float[Tensor, "*n 4"]) -> Float[Tensor, "*n
 
 
 def matrix_to_quaternion(matrix: Float[Tensor, "*n 3 3"]) -> Float[Tensor, "*n 4"]:
-    """The quaternion with w ≥ 0.
+    """Return the quaternion (w, x, y, z) with w ≥ 0.
 
     The four products of each component with (w, x, y, z) follow from sums and differences of the matrix's entries;
     the component that is largest is never near zero, so dividing by it is stable.
     """
     m = matrix
-    d0, d1, d2 = m[..., 0, 0], m[..., 1, 1], m[..., 2, 2]
-    wx, wy, wz = m[..., 2, 1] - m[..., 1, 2], m[..., 0, 2] - m[..., 2, 0], m[..., 1, 0] - m[..., 0, 1]
-    xy, xz, yz = m[..., 0, 1] + m[..., 1, 0], m[..., 0, 2] + m[..., 2, 0], m[..., 1, 2] + m[..., 2, 1]
+    d0, d1, d2 = m.diagonal(dim1=-2, dim2=-1).unbind(-1)
+    wx = m[..., 2, 1] - m[..., 1, 2]
+    wy = m[..., 0, 2] - m[..., 2, 0]
+    wz = m[..., 1, 0] - m[..., 0, 1]
+    xy = m[..., 0, 1] + m[..., 1, 0]
+    xz = m[..., 0, 2] + m[..., 2, 0]
+    yz = m[..., 1, 2] + m[..., 2, 1]
     products = torch.stack(
         [
             torch.stack([1 + d0 + d1 + d2, wx, wy, wz], dim=-1),
@@ -60,13 +65,14 @@ def matrix_to_quaternion(matrix: Float[Tensor, "*n 3 3"]) -> Float[Tensor, "*n 4
 
 
 def matrix_to_sixd(matrix: Float[Tensor, "*n 3 3"]) -> Float[Tensor, "*n 6"]:
-    """The first two columns, one after the other."""
+    """Return the first two columns of a matrix, one after the other."""
     return torch.cat([matrix[..., :, 0], matrix[..., :, 1]], dim=-1)
 
 
 def sixd_to_matrix(sixd: Float[Tensor, "*n 6"]) -> Float[Tensor, "*n 3 3"]:
-    """Gram–Schmidt on two columns and their cross product: a rotation for any two independent vectors."""
-    first, second = sixd[..., :3], sixd[..., 3:]
+    """Return the rotation whose first two columns are two vectors after Gram–Schmidt; they must be independent."""
+    first = sixd[..., :3]
+    second = sixd[..., 3:]
     x = torch.nn.functional.normalize(first, dim=-1)
     y = torch.nn.functional.normalize(second - (x * second).sum(-1, keepdim=True) * x, dim=-1)
     return torch.stack([x, y, torch.linalg.cross(x, y, dim=-1)], dim=-1)

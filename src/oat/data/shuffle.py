@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int64, UInt64
 
-_ROUNDS = 6
-_GOLDEN = 0x9E3779B97F4A7C15
-_MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_ROUNDS = 6  # of the Feistel network; changing any constant here changes the order of every training run
+_GOLDEN = 0x9E3779B97F4A7C15  # 2^64 divided by the golden ratio, as in splitmix64
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
 def hash64(values: UInt64[np.ndarray, "*n"]) -> UInt64[np.ndarray, "*n"]:
@@ -25,7 +26,7 @@ def hash64(values: UInt64[np.ndarray, "*n"]) -> UInt64[np.ndarray, "*n"]:
 
 
 def derive_key(*parts: int | str) -> int:
-    """One 64-bit key out of several numbers and names, such as (seed, epoch)."""
+    """Return one 64-bit key for several numbers and names, such as (seed, epoch)."""
     key = np.array([_GOLDEN], np.uint64)
     for part in parts:
         number = int.from_bytes(hashlib.sha256(part.encode()).digest()[:8], "little") if isinstance(part, str) else part
@@ -34,19 +35,19 @@ def derive_key(*parts: int | str) -> int:
 
 
 def derive_keys(seed: int, numbers: Int64[np.ndarray, " n"]) -> UInt64[np.ndarray, " n"]:
-    """`derive_key(seed, number)` for each number."""
+    """Return what `derive_key(seed, number)` gives for each number, all at once."""
     return hash64(np.uint64(derive_key(seed)) + numbers.astype(np.uint64))
 
 
 @dataclass(frozen=True)
 class Permutation:
-    """A pseudo-random permutation of 0 … size-1, chosen by the key, or by one key for each position."""
+    """Permute 0 … size-1 pseudo-randomly, as the key says, or one key for each position."""
 
     size: int
     key: int | UInt64[np.ndarray, " n"]
 
     def __call__(self, positions: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
-        """Where each position goes; positions must lie in 0 … size-1."""
+        """Return where each position goes; positions must lie in 0 … size-1."""
         keys = np.broadcast_to(np.asarray(self.key, np.uint64), positions.shape)
         values = self._feistel(positions.astype(np.uint64), keys)
         while (outside := np.flatnonzero(values >= np.uint64(self.size))).size:
@@ -55,6 +56,7 @@ class Permutation:
 
     def _feistel(self, values: UInt64[np.ndarray, " n"], keys: UInt64[np.ndarray, " n"]) -> UInt64[np.ndarray, " n"]:
         """Add a hash of one half to the other, in turn: each such step is a bijection."""
+        # As near to a square as possible: both halves are then long, and a·b exceeds the size by little.
         rows = np.uint64(max(1, math.isqrt(self.size)))
         columns = np.uint64(-(-self.size // int(rows)))
         left, right = np.divmod(values, columns)

@@ -1,4 +1,4 @@
-"""What a person wants to know of a data set before using it."""
+"""A summary of a data set: counts, ranges, saturation and NaNs, which a person wants to know before using it."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -8,13 +8,13 @@ import numpy as np
 from oat.data.episodes import Episodes
 from oat.data.statistics import RunningStatistics
 
-_BLOCK = 1 << 16
-_BINS = 48
+_BLOCK = 1 << 16  # frames read together
+_BINS = 48  # of each histogram
 
 
 @dataclass(frozen=True)
 class DimensionSummary:
-    """One action dimension over all finite values."""
+    """Summarise one action dimension over all frames whose actions are finite."""
 
     name: str
     min: float
@@ -33,7 +33,7 @@ class DimensionSummary:
 
 @dataclass(frozen=True)
 class DatasetSummary:
-    """Counts, dimensions and lengths."""
+    """Summarise a whole data set as counts, action dimensions and episode lengths."""
 
     source: str
     episodes: int
@@ -51,11 +51,12 @@ class DatasetSummary:
     """Episode lengths for each task."""
 
     def to_json(self) -> dict[str, Any]:
+        """Return the summary as nested dicts and tuples, which JSON can hold."""
         return asdict(self)
 
 
 def summarize_dataset(episodes: Episodes) -> DatasetSummary:
-    """Everything from two passes over the actions and one over the observations that could hold a NaN."""
+    """Summarise a data set in two passes over the actions and one over the observations that could hold a NaN."""
     order = np.argsort(episodes.task_ids, kind="stable")
     used, firsts = np.unique(episodes.task_ids[order], return_index=True)
     groups = np.split(episodes.lengths[order], firsts[1:])
@@ -75,12 +76,13 @@ def summarize_dataset(episodes: Episodes) -> DatasetSummary:
 
 
 def _blocks(episodes: Episodes) -> list[np.ndarray]:
-    """All frames in pieces: the arrays may be larger than memory."""
+    """Return the numbers of all frames in pieces, because the arrays may be larger than memory."""
     frames = episodes.all_frames()
     return [frames[first : first + _BLOCK] for first in range(0, len(frames), _BLOCK)]
 
 
 def _nonfinite_observations(episodes: Episodes) -> dict[str, int]:
+    """Count the values that are NaN or infinite; images are bytes and cannot hold any."""
     floats = {key: values for key, values in episodes.observations.items() if values.dtype.kind == "f"}
     return {
         key: sum(int((~np.isfinite(values[block])).sum()) for block in _blocks(episodes))
@@ -89,22 +91,13 @@ def _nonfinite_observations(episodes: Episodes) -> dict[str, int]:
 
 
 def _dimensions(episodes: Episodes) -> tuple[DimensionSummary, ...]:
-    blocks = _blocks(episodes)
-    statistics, nonfinite = RunningStatistics(episodes.num_frames), np.zeros(episodes.action_dim, np.int64)
-    for block in blocks:
-        bad = ~np.isfinite(actions := episodes.actions[block])
-        nonfinite += bad.sum(0)
-        statistics.update(actions[~bad.any(axis=1)])
+    """Summarise every action dimension; return nothing if no frame's actions are finite."""
+    statistics, nonfinite = _finite_statistics(episodes)
     if statistics.count == 0:
         return ()
-    low, high = statistics.min, statistics.max
-    extreme, histograms = np.zeros(episodes.action_dim, np.int64), np.zeros((episodes.action_dim, _BINS), np.int64)
-    for block in blocks:
-        actions = episodes.actions[block]
-        actions = actions[np.isfinite(actions).all(axis=1)]
-        extreme += ((actions == low) | (actions == high)).sum(0)
-        for dim in range(episodes.action_dim):
-            histograms[dim] += np.histogram(actions[:, dim], _BINS, (low[dim], high[dim]))[0]
+    low = statistics.min
+    high = statistics.max
+    extreme, histograms = _count_values(episodes, low, high)
     q01, q99 = statistics.quantiles((0.01, 0.99))
     return tuple(
         DimensionSummary(
@@ -122,3 +115,31 @@ def _dimensions(episodes: Episodes) -> tuple[DimensionSummary, ...]:
         )
         for dim in range(episodes.action_dim)
     )
+
+
+def _finite_statistics(episodes: Episodes) -> tuple[RunningStatistics, np.ndarray]:
+    """Return the statistics of frames whose actions are finite, and each dimension's number of other values."""
+    statistics = RunningStatistics(episodes.num_frames)
+    nonfinite = np.zeros(episodes.action_dim, np.int64)
+    for block in _blocks(episodes):
+        actions = episodes.actions[block]
+        bad = ~np.isfinite(actions)
+        nonfinite += bad.sum(0)
+        statistics.update(actions[~bad.any(axis=1)])
+    return statistics, nonfinite
+
+
+def _count_values(episodes: Episodes, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return how many values of each dimension lie on an extreme, and a histogram of each.
+
+    This is a second pass over the actions: the extremes, which are the bins' outer edges, come from the first.
+    """
+    extreme = np.zeros(episodes.action_dim, np.int64)
+    histograms = np.zeros((episodes.action_dim, _BINS), np.int64)
+    for block in _blocks(episodes):
+        actions = episodes.actions[block]
+        actions = actions[np.isfinite(actions).all(axis=1)]
+        extreme += ((actions == low) | (actions == high)).sum(0)
+        for dim in range(episodes.action_dim):
+            histograms[dim] += np.histogram(actions[:, dim], _BINS, (low[dim], high[dim]))[0]
+    return extreme, histograms

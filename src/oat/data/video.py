@@ -19,36 +19,41 @@ CODEC = "h264"
 _ENCODER = "libx264"
 _OPTIONS = {
     "g": "2",  # a key frame every second frame, as LeRobot does: any frame costs at most two decodes
-    "crf": "18",
+    "crf": "18",  # visually lossless
     "preset": "veryfast",
     "threads": "1",  # the callers run one process per core
 }
 
 
 def pixel_format(height: int, width: int) -> str:
-    """Halved chroma needs even sides; odd images keep full chroma."""
+    """Return the encoder's pixel format: halved chroma needs even sides, so images with odd ones keep full chroma."""
     return "yuv444p" if height % 2 or width % 2 else "yuv420p"
 
 
 class VideoEncoder:
-    """One mp4 file that grows by whole episodes."""
+    """Write one mp4 file that grows by whole episodes."""
 
     def __init__(self, path: Path, fps: float, height: int, width: int) -> None:
         av = import_extra("av", "formats")
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.fps, self.num_frames, self.bytes_encoded = fps, 0, 0
+        self.fps = fps
+        self.num_frames = 0
+        self.bytes_encoded = 0
         self._container = av.open(str(path), "w")
         self._stream = self._container.add_stream(_ENCODER, rate=Fraction(fps).limit_denominator(100000))
-        self._stream.height, self._stream.width = height, width
+        self._stream.height = height
+        self._stream.width = width
         self._stream.pix_fmt = pixel_format(height, width)
         self._stream.options = _OPTIONS
         self._new_frame = av.VideoFrame.from_ndarray
 
     @property
     def seconds(self) -> float:
+        """Return how long the video is so far, which is when the next episode begins."""
         return self.num_frames / self.fps
 
     def add(self, frames: UInt8[np.ndarray, "frames height width 3"]) -> None:
+        """Append an episode's images, one frame each."""
         for image in frames:
             frame = self._new_frame(np.ascontiguousarray(image), format="rgb24")
             frame.pts = self.num_frames
@@ -61,7 +66,8 @@ class VideoEncoder:
         self._container.mux(packets)
 
     def close(self) -> None:
-        self._mux(None)  # what the encoder still holds
+        """Write what the encoder still holds and finish the file."""
+        self._mux(None)
         self._container.close()
 
     def abandon(self) -> None:
@@ -71,14 +77,14 @@ class VideoEncoder:
 
 
 class VideoDecoder:
-    """Random access into one mp4 file."""
+    """Read single frames of one mp4 file by their times."""
 
     def __init__(self, path: Path) -> None:
         av = import_extra("av", "formats")
         try:
             self._container = av.open(str(path))
             self._stream = self._container.streams.video[0]
-            self._stream.codec_context.thread_count = 1
+            self._stream.codec_context.thread_count = 1  # the callers run one process per core
         except (OSError, IndexError, ValueError) as error:
             raise CorruptDataset(f"{path}: not a readable video ({error})") from error
         self._errors = (av.error.FFmpegError, OSError)
@@ -88,22 +94,25 @@ class VideoDecoder:
         self._image: np.ndarray | None = None
 
     def read(self, times: Float64[np.ndarray, " n"], fps: float) -> UInt8[np.ndarray, "n height width 3"]:
-        """The frames shown at the given times, which must not decrease."""
+        """Return the frames that are shown at the given times, which must not decrease."""
         try:
             return np.stack([self._at(time, fps) for time in times.tolist()])
         except self._errors as error:
             raise CorruptDataset(f"{self.path}: cannot decode the video ({error})") from error
 
     def _at(self, time: float, fps: float) -> np.ndarray:
-        half = 0.5 / fps
+        """Return the frame shown at a time, decoding on from the last one where that is cheaper than seeking."""
+        half = 0.5 / fps  # times in files are rounded, so take the frame that is nearest
         if not self._time - half <= time <= self._time + 8 / fps:  # backwards, or so far ahead that seeking is cheaper
             self._container.seek(int(max(time, 0) / self._stream.time_base), stream=self._stream)
-            self._frames, self._time = self._container.decode(self._stream), -np.inf
+            self._frames = self._container.decode(self._stream)
+            self._time = -np.inf
         while self._time < time - half:
             frame = next(self._frames, None)
             if frame is None:
                 raise CorruptDataset(f"{self.path}: the video ends before {time:.3f} s")
-            self._time, self._image = float(frame.time), None
+            self._time = float(frame.time)
+            self._image = None
             if self._time >= time - half:
                 self._image = frame.to_ndarray(format="rgb24")
         assert self._image is not None
@@ -111,7 +120,7 @@ class VideoDecoder:
 
 
 def open_video(path: Path) -> VideoDecoder:
-    """A decoder that stays open between reads, per process: FFmpeg's state must not cross a fork."""
+    """Return a decoder that stays open between reads, one per process: FFmpeg's state must not cross a fork."""
     try:
         return _open_video(path, file_identity(path), os.getpid())
     except FileNotFoundError as error:

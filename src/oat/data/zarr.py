@@ -16,15 +16,17 @@ from typing import Any
 import numpy as np
 
 from oat.data.columns import UINT8, LazyColumn, file_identity, load_column
-from oat.data.episodes import Episodes, Frames, observation_keys
+from oat.data.episodes import Episodes, Frames
 from oat.data.npz import lengths_from_ends
+from oat.data.observation_keys import observation_keys
 from oat.errors import CorruptDataset, InvalidEpisode, MissingKey, OatError
 from oat.io.extras import import_extra
 
-_CACHE_BYTES = 128 * 2**20  # of decoded image chunks
+_CACHE_BYTES = 128 * 2**20  # of decoded image chunks, per camera
 
 
 def is_zarr(path: Path) -> bool:
+    """Return whether a path is a zarr group of format 2 or 3, or a .zip, which no other format uses."""
     if path.is_dir():
         return (path / ".zgroup").exists() or (path / "zarr.json").exists()
     return path.name.endswith(".zip")
@@ -32,26 +34,28 @@ def is_zarr(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class ZarrArray:
-    """One array of a store, opened anew in every process: a .zip's file position must not cross a fork."""
+    """Name one array of a store, which every process opens for itself: a .zip's file position must not cross a fork."""
 
     store: Path
     name: str
 
     @property
     def array(self) -> Any:
+        """Return zarr's own array, from a store that stays open in this process."""
         return open_group(self.store)[self.name]
 
     @property
     def rows_per_chunk(self) -> int:
+        """Return how many frames a chunk holds; the last one may hold fewer."""
         return int(self.array.chunks[0])
 
     @property
     def num_chunks(self) -> int:
-        """Along the frames."""
+        """Return the number of chunks along the frames."""
         return int(self.array.cdata_shape[0])
 
     def chunk(self, number: int) -> np.ndarray:
-        """The frames of one chunk."""
+        """Return the frames of one chunk; raise `CorruptDataset` if its file is damaged."""
         rows = self.rows_per_chunk
         with explain_read_errors(self.store, self.name):
             _check_sizes(self.store, self.name, self.array, number)
@@ -60,7 +64,7 @@ class ZarrArray:
 
 @dataclass
 class ChunkedImages:
-    """Images stored in compressed chunks of frames; the chunks used last stay decoded.
+    """Read images that are stored in compressed chunks of frames; the chunks used last stay decoded.
 
     Float images hold whole numbers 0…255 times `scale`, which is checked for every chunk.
     """
@@ -80,6 +84,7 @@ class ChunkedImages:
         return out
 
     def _chunk(self, chunk: int) -> np.ndarray:
+        """Return a decoded chunk, from the cache if it is there."""
         if not self._decoded:
             _check_complete(self.source.store, self.source.name, self.source.array)
         if chunk not in self._decoded:
@@ -93,7 +98,7 @@ class ChunkedImages:
         if values.dtype == UINT8:
             return values
         if not _are_bytes(values, self.scale):
-            raise InvalidEpisode(f"{self.source.store}: {self.source.name} holds values that are no image's")
+            raise InvalidEpisode(f"{self.source.store}: {self.source.name} holds values that are not an image's")
         return np.rint(values * np.float32(self.scale)).astype(np.uint8)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -101,12 +106,13 @@ class ChunkedImages:
 
 
 def _are_bytes(values: np.ndarray, scale: float) -> bool:
+    """Return whether all values times `scale` are whole numbers 0…255, up to the rounding of float32."""
     scaled = values * np.float32(scale)
     return bool((np.abs(scaled - np.rint(scaled)) < 1e-3).all() and scaled.min() >= 0 and scaled.max() <= 255)
 
 
 def _image_scale(source: ZarrArray) -> float | None:
-    """1 for float images 0…255, 255 for 0…1, None for arrays that are no images; the first telling chunk decides."""
+    """Return 1 for float images 0…255, 255 for 0…1, None for other arrays; the first chunk that tells decides."""
     for number in range(source.num_chunks):
         values = source.chunk(number)
         if values.max() > 1:
@@ -152,7 +158,7 @@ def _observations(path: Path, arrays: dict[str, Any]) -> dict[str, Frames]:
 
 
 def _scale(path: Path, name: str, array: Any) -> float | None:
-    """What a colour image's numbers are to be multiplied by to be bytes; None for other arrays."""
+    """Return what a colour image's numbers are to be multiplied by to be bytes; None for other arrays."""
     if array.ndim != 4 or array.shape[-1] != 3 or array.dtype.kind not in "fu":
         return None
     return 1.0 if array.dtype == UINT8 else _image_scale(ZarrArray(path, f"data/{name}"))
@@ -160,6 +166,7 @@ def _scale(path: Path, name: str, array: Any) -> float | None:
 
 @contextmanager
 def explain_read_errors(path: Path, name: str) -> Iterator[None]:
+    """Raise `CorruptDataset` for whatever zarr and its codecs raise while they read damaged files."""
     try:
         yield
     except OatError:
@@ -169,6 +176,7 @@ def explain_read_errors(path: Path, name: str) -> Iterator[None]:
 
 
 def open_group(path: Path) -> Any:
+    """Return a store's group, which stays open between reads, one per process."""
     root = next((path / name for name in ("zarr.json", ".zgroup") if (path / name).exists()), path)
     return _open_group(path, file_identity(root), os.getpid())
 
@@ -180,8 +188,9 @@ def _open_group(path: Path, identity: tuple[int, int, int], process: int) -> Any
 
 
 def _check_complete(path: Path, name: str, array: Any) -> None:
-    """zarr reads an absent chunk as its fill value, so that a lost file would become zeros."""
-    found, expected = array.nchunks_initialized, array.nchunks
+    """Raise `CorruptDataset` if chunks are absent: zarr reads them as the fill value, so lost files would be zeros."""
+    found = array.nchunks_initialized
+    expected = array.nchunks
     if found != expected:
         raise CorruptDataset(
             f"{path}: {name} has only {found} of its {expected} chunks. If the others were left out because they hold "
@@ -190,7 +199,7 @@ def _check_complete(path: Path, name: str, array: Any) -> None:
 
 
 def _check_sizes(path: Path, name: str, array: Any, row_chunk: int) -> None:
-    """Blosc reads past the end of a truncated chunk and returns whatever lies there, so compare sizes first."""
+    """Raise `CorruptDataset` for a truncated chunk: Blosc would read past its end and return whatever lies there."""
     if path.is_file() or not any("blosc" in type(codec).__name__.lower() for codec in array.compressors):
         return  # a .zip has checksums, and the other codecs notice
     for others in product(*(range(count) for count in array.cdata_shape[1:])):
@@ -205,6 +214,7 @@ def _check_sizes(path: Path, name: str, array: Any, row_chunk: int) -> None:
 
 
 def _shape(array: Any) -> tuple[int, ...]:
+    """Return an array's shape with at least one number per frame."""
     return tuple(array.shape) if array.ndim > 1 else (array.shape[0], 1)
 
 

@@ -1,4 +1,4 @@
-"""What to evaluate; importing it costs nothing, so that the command line can show its help at once."""
+"""Configure what to evaluate; importing this is cheap, so that the command line can show its help at once."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,12 +7,13 @@ from typing import Literal
 import tyro
 
 from oat.errors import InvalidOption
+from oat.sims import check_simulator
 from oat.sims.config import SimulatorName
 
 
 @dataclass(frozen=True)
 class EvalConfig:
-    """A policy, a simulator, and how many episodes."""
+    """Choose a policy, a simulator, and how many episodes to run."""
 
     policy: tyro.conf.Positional[Path]
     """The policy's checkpoint or run."""
@@ -54,6 +55,7 @@ class EvalConfig:
     """The Ray cluster's address; by default the one that is running here, else one is started for this evaluation."""
 
     def __post_init__(self) -> None:
+        check_simulator(self.sim)
         counts = {"episodes": self.episodes, "seeds": self.seeds, "batch": self.batch, "workers": self.workers}
         for name, count in counts.items():
             if count is not None and count < 1:

@@ -1,4 +1,4 @@
-"""Which episodes an evaluation consists of, and whether the policy fits the benchmark at all."""
+"""Plan which episodes an evaluation consists of, and check that the policy fits the benchmark at all."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,24 +9,25 @@ import oat
 from oat.data.episodes import IMAGES
 from oat.errors import InvalidOption, unknown_name
 from oat.evaluation.config import EvalConfig
-from oat.evaluation.protocol import Protocol, find_protocol
+from oat.evaluation.protocol import find_protocol
 from oat.evaluation.records import EpisodeKey
 from oat.evaluation.rollout import Episode
 from oat.interfaces import Simulator
 from oat.io.checkpoints import find_checkpoint, fingerprint
 from oat.policies import Decoding, DecodingOptions, Policy
+from oat.protocol import Protocol
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All episodes of an evaluation, task after task, in the order in which they are begun."""
+    """Hold all episodes of an evaluation, task after task, in the order in which they are begun."""
 
     protocol: Protocol
     episodes: Sequence[Episode]
 
 
 def plan_evaluation(config: EvalConfig, policy: Policy, simulator: Simulator) -> Plan:
-    """Check that the policy fits before anything is started.
+    """Return the episodes to run, and check that the policy fits before anything is started.
 
     Every task, decoding and policy meets the same initial conditions, which repeat only where a task has too few.
     """
@@ -45,7 +46,7 @@ def plan_evaluation(config: EvalConfig, policy: Policy, simulator: Simulator) ->
                 key = EpisodeKey(
                     protocol=protocol.hash,
                     method=method_name(policy),
-                    training_seed=int(policy.trained_on.get("seed", 0)),
+                    training_seed=policy.training_record.seed or 0,
                     checkpoint=checkpoint,
                     decoding=decoding_name(decoding),
                     task=task,
@@ -58,7 +59,7 @@ def plan_evaluation(config: EvalConfig, policy: Policy, simulator: Simulator) ->
                     decoding=decoding,
                     instruction=_instruction(policy, simulator, task),
                     evaluation_seed=number // config.episodes,
-                    data_source=str(policy.trained_on.get("demonstrator", simulator.expert_kind)),
+                    demonstrator=policy.training_record.demonstrator or simulator.demonstrator,
                     versions=versions,
                     film=number - first < config.videos,
                 )
@@ -93,7 +94,7 @@ def _cameras(policy: Policy) -> tuple[str, ...]:
 
 
 def _image_size(policy: Policy) -> int | None:
-    """Of the cameras that the policy sees, if it sees any."""
+    """Return the size of the images that the policy sees, if it sees any."""
     sizes = {side for size in policy.context.config.camera_sizes for side in size}
     if len(sizes) > 1:
         raise InvalidOption(f"simulators render square images of one size, the policy sees {sorted(sizes)} pixels")
@@ -101,26 +102,28 @@ def _image_size(policy: Policy) -> int | None:
 
 
 def _instruction(policy: Policy, simulator: Simulator, task: str) -> str:
-    """The task as the policy knows it: where there is only one, whatever its demonstrations call it."""
+    """Return the task as the policy knows it: where there is only one, whatever its demonstrations call it."""
     only = len(simulator.tasks) == len(policy.context.task.tasks) == 1
     return policy.context.task.tasks[0] if only else task
 
 
 def _known_tasks(policy: Policy, simulator: Simulator) -> tuple[str, ...]:
-    """The benchmark's tasks that the policy was trained on."""
+    """Return the benchmark's tasks that the policy was trained on."""
     trained = policy.context.task.tasks
     known = tuple(task for task in simulator.tasks if _instruction(policy, simulator, task) in trained)
     if not known:
-        raise InvalidOption(f"the policy was trained on {', '.join(trained)}, which are no tasks of {simulator.name}")
+        raise InvalidOption(f"the policy was trained on {', '.join(trained)}, which are not tasks of {simulator.name}")
     return known
 
 
 def _check_fit(policy: Policy, simulator: Simulator, protocol: Protocol, tasks: Sequence[str]) -> None:
+    """Raise InvalidOption or UnknownName where the policy cannot act in these tasks by this protocol."""
     for task in tasks:
         if task not in simulator.tasks:
             raise unknown_name(f"{simulator.name} task", task, simulator.tasks)
     policy.context.task.find([_instruction(policy, simulator, task) for task in tasks])
-    space, context = policy.space, policy.context.config
+    space = policy.space
+    context = policy.context.config
     if space.action_dim != len(simulator.action_names):
         taken = len(simulator.action_names)
         raise InvalidOption(f"the policy gives {space.action_dim}-D actions, {simulator.name} takes {taken}-D")

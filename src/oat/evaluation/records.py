@@ -16,10 +16,12 @@ from oat.io.json_lines import JsonLinesWriter, read_json_lines
 RECORDS_FILE = "records.jsonl"
 COMPRESSED_RECORDS_FILE = f"{RECORDS_FILE}.gz"
 
+_NAMES_ON_DISK = {"demonstrator": "data_source"}  # published records keep the key that they were written with
+
 
 @dataclass(frozen=True)
 class EpisodeKey:
-    """What makes an episode the one it is: two records with equal keys are the same episode."""
+    """Identify an episode: two records with equal keys are of the same one."""
 
     protocol: str
     method: str
@@ -36,7 +38,7 @@ class EpisodeKey:
 
     @property
     def file_name(self) -> str:
-        """For files that belong to the episode: readable, and the hash makes it unique."""
+        """Return a name for files that belong to the episode: readable, and unique by its hash."""
         shown = f"{self.task}-{self.method}-{self.decoding}-{self.condition}-{self.repeat}"
         digest = hashlib.sha256(json.dumps(astuple(self)).encode()).hexdigest()[:12]
         return re.sub(r"[^\w=.-]+", "_", shown, flags=re.ASCII)[:120] + "-" + digest
@@ -44,7 +46,7 @@ class EpisodeKey:
 
 @dataclass(frozen=True)
 class EpisodeRecord:
-    """One episode."""
+    """Hold what happened in one episode."""
 
     key: EpisodeKey
     success: bool
@@ -61,8 +63,8 @@ class EpisodeRecord:
     inference_ms_p50: float | None
     inference_ms_p95: float | None
     """Of the batches that its chunks were computed in; None without a chunk."""
-    data_source: str
-    """Who demonstrated: human or scripted."""
+    demonstrator: str
+    """Who gave the demonstrations that the policy was trained on: human or scripted; on disk "data_source"."""
     versions: str
     evaluation_seed: int = 0
     """The group of episodes that it belongs to."""
@@ -73,7 +75,7 @@ class EpisodeRecord:
 
 
 class RecordLog:
-    """A file of records; what was written before counts, a line that a kill cut short does not."""
+    """Append records to a file; what was written before counts, a line that a kill cut short does not."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -84,16 +86,17 @@ class RecordLog:
     def append(self, record: EpisodeRecord) -> None:
         """Write a record at once; a second one of the same episode is a defect."""
         assert record.key not in self.finished, record.key
-        self._lines.append(asdict(record))
+        self._lines.append({_NAMES_ON_DISK.get(name, name): value for name, value in asdict(record).items()})
         self.records.append(record)
         self.finished.add(record.key)
 
     def close(self) -> None:
+        """Close the file."""
         self._lines.close()
 
 
 def read_records(path: Path) -> list[EpisodeRecord]:
-    """The records of a file, gzipped if its name says so; only its last line may be unfinished."""
+    """Return the records of a file, gzipped if its name says so; only its last line may be unfinished."""
     if not path.exists():
         raise InvalidOption(f"{path} does not exist; `oat eval` writes records")
     try:
@@ -103,7 +106,7 @@ def read_records(path: Path) -> list[EpisodeRecord]:
 
 
 def _scan(path: Path) -> tuple[list[EpisodeRecord], int]:
-    """The records, and the bytes that they take; no episode may be there twice."""
+    """Return the records, and the bytes that they take; no episode may be there twice."""
     records, size = read_json_lines(path, _from_json, "a record of an episode")
     lines: dict[EpisodeKey, int] = {}
     for number, record in enumerate(records, start=1):
@@ -114,7 +117,7 @@ def _scan(path: Path) -> tuple[list[EpisodeRecord], int]:
 
 
 def _from_json(values: dict[str, Any]) -> EpisodeRecord:
-    known = {field.name for field in fields(EpisodeRecord)}
-    return EpisodeRecord(
-        key=EpisodeKey(**values["key"]), **{name: values[name] for name in values if name in known - {"key"}}
-    )
+    """Return the record of a line; what later versions may have added is left out."""
+    stored = {field.name: _NAMES_ON_DISK.get(field.name, field.name) for field in fields(EpisodeRecord)}
+    given = {name: values[key] for name, key in stored.items() if key in values}
+    return EpisodeRecord(**{**given, "key": EpisodeKey(**values["key"])})

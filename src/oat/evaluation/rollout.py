@@ -1,4 +1,7 @@
-"""Any policy in any simulator: receding horizon, batched over the workers that wait; no episode waits for another."""
+"""Run any policy in any simulator: receding horizon, in batches of episodes that wait for a chunk.
+
+No episode waits for another one to end.
+"""
 
 import time
 from collections import deque
@@ -12,9 +15,9 @@ import torch
 
 from oat.data.shuffle import derive_key
 from oat.errors import OatError
-from oat.evaluation.batch_size import Pace
+from oat.evaluation.batch_size import BatchSizer
 from oat.evaluation.records import EpisodeKey, EpisodeRecord
-from oat.evaluation.workers.pool import Crew, Lost, Worker
+from oat.evaluation.workers.pool import EnvironmentPool, Lost, Slot
 from oat.evaluation.workers.worker import Act, Answer, Crash, Reset, Segment
 from oat.interfaces import Observation
 from oat.policies.decoding import Decoding, Noise
@@ -26,26 +29,26 @@ Finish = Callable[[EpisodeRecord, bytes | None], None]
 
 @dataclass(frozen=True)
 class Episode:
-    """An episode to run, and what is known of it beforehand."""
+    """Describe an episode to run, and what is known of it beforehand."""
 
     key: EpisodeKey
     decoding: Decoding
     instruction: str
     """The task as the policy knows it."""
     evaluation_seed: int = 0
-    data_source: str = ""
+    demonstrator: str = ""
     versions: str = ""
     film: bool = False
 
     @property
     def seed(self) -> int:
-        """Of the policy's sampling: methods that are compared draw alike."""
+        """Return the seed of the policy's sampling: methods that are compared draw alike."""
         return derive_key(self.key.task, self.key.condition, self.key.repeat)
 
 
 @dataclass
 class _Running:
-    """An episode under way."""
+    """Hold the state of an episode that has begun."""
 
     episode: Episode
     attempt: int = 0
@@ -57,11 +60,13 @@ class _Running:
     seconds: list[float] = field(default_factory=list)
 
     def advance(self, segment: Segment) -> None:
+        """Take note of where the episode is now."""
         self.now = segment
         if len(segment.executed):
             self.executed.append(segment.executed)
 
     def record(self, crash: Crash | None = None) -> EpisodeRecord:
+        """Return the record of the episode, which ended here or with a crash."""
         executed = np.concatenate(self.executed) if self.executed else np.zeros((0, 1), np.float32)
         thirds = np.diff(executed, n=3, axis=0)
         p50, p95 = (1e3 * float(np.quantile(self.seconds, q)) if self.seconds else None for q in (0.5, 0.95))
@@ -77,7 +82,7 @@ class _Running:
             jerk=float(np.square(thirds).mean()) if thirds.size else None,
             inference_ms_p50=p50,
             inference_ms_p95=p95,
-            data_source=self.episode.data_source,
+            demonstrator=self.episode.demonstrator,
             versions=self.episode.versions,
             evaluation_seed=self.episode.evaluation_seed,
             crashed=crash is not None,
@@ -86,98 +91,107 @@ class _Running:
 
 
 class Rollout:
-    """Episodes, and a crew that runs them.
+    """Run episodes of a policy in a pool of environments.
 
     The policy always computes `batch` rows, so that an episode's actions do not depend on which others happen to run
-    beside it, nor on the number of workers.
+    beside it, nor on the number of processes.
     """
 
-    def __init__(self, policy: Policy, crew: Crew[Any], batch: int, finish: Finish) -> None:
-        self._policy, self._crew, self._batch, self._finish = policy, crew, batch, finish
-        self._pace = Pace(batch, crew.processes)
+    def __init__(self, policy: Policy, pool: EnvironmentPool[Any], batch: int, finish: Finish) -> None:
+        self._policy = policy
+        self._pool = pool
+        self._batch = batch
+        self._finish = finish
+        self._sizer = BatchSizer(batch, pool.processes)
         self._planned: deque[_Running] = deque()
-        self._running: dict[Worker, _Running] = {}
-        self._waiting: list[Worker] = []
+        self._running: dict[Slot, _Running] = {}
+        self._waiting: list[Slot] = []
         """Those of the running that need a chunk."""
 
     def run(self, episodes: Iterable[Episode]) -> None:
-        """Run them all, in about this order."""
+        """Run all episodes, in about this order."""
         self._planned.extend(map(_Running, episodes))
-        self._engage()
+        self._fill_slots()
         while self._running:
             if len(self._waiting) < len(self._running):
-                for worker, answer in self._crew.wait():
-                    self._hear(worker, answer)
-            self._engage()
-            if self._pace.should_predict(len(self._waiting), len(self._running)):
-                self._think()
+                for slot, answer in self._pool.wait():
+                    self._receive(slot, answer)
+            self._fill_slots()
+            if self._sizer.should_predict(len(self._waiting), len(self._running)):
+                self._predict_waiting()
 
-    def _engage(self) -> None:
+    def _fill_slots(self) -> None:
         """Begin as many episodes as should run side by side."""
-        for worker in self._crew.workers[: self._pace.episodes]:
-            if worker not in self._running:
-                self._begin(worker)
+        for slot in self._pool.slots[: self._sizer.episodes]:
+            if slot not in self._running:
+                self._begin(slot)
 
-    def _begin(self, worker: Worker) -> None:
-        """Give a worker the next episode, if there is one."""
+    def _begin(self, slot: Slot) -> None:
+        """Begin the next episode in a slot, if there is one."""
         if self._planned:
-            state = self._running[worker] = self._planned.popleft()
+            state = self._planned.popleft()
+            self._running[slot] = state
             key = state.episode.key
-            self._crew.send(worker, Reset(key.task, key.condition, state.episode.film))
+            self._pool.send(slot, Reset(key.task, key.condition, state.episode.film))
 
-    def _hear(self, worker: Worker, answer: Answer | Lost) -> None:
-        """Take a worker's answer: it now waits for a chunk, or its episode is over, or to be begun again."""
+    def _receive(self, slot: Slot, answer: Answer | Lost) -> None:
+        """Take a slot's answer: its episode now waits for a chunk, or is over, or is to be begun again."""
         if isinstance(answer, OatError):
             raise answer
         if isinstance(answer, Lost):
-            self._lose(worker)
+            self._begin_again(slot)
             return
         if isinstance(answer, Segment) and not answer.ended:
-            self._running[worker].advance(answer)
+            self._running[slot].advance(answer)
             if answer.seconds:
-                self._pace.saw_segment(answer.seconds)
-            self._waiting.append(worker)
+                self._sizer.saw_segment(answer.seconds)
+            self._waiting.append(slot)
             return
-        state = self._running.pop(worker)
+        state = self._running.pop(slot)
         if isinstance(answer, Segment):
             state.advance(answer)
             self._finish(state.record(), answer.video)
         elif state.attempt == 0:
+            # Simulators crash for reasons that do not come again, such as memory; only the second crash counts.
             self._planned.appendleft(_Running(state.episode, attempt=1))
         else:
             self._finish(state.record(answer), None)
-        self._begin(worker)
+        self._begin(slot)
 
-    def _lose(self, worker: Worker) -> None:
-        """Begin its episode again, if it has one, even if all that it did was to wait for a chunk."""
-        if worker in self._running:
-            state = self._running.pop(worker)
-            self._waiting = [each for each in self._waiting if each != worker]
+    def _begin_again(self, slot: Slot) -> None:
+        """Begin a slot's episode again, if it has one, even if all that it did was to wait for a chunk."""
+        if slot in self._running:
+            state = self._running.pop(slot)
+            self._waiting = [each for each in self._waiting if each != slot]
+            # It was another slot's crash, and does not count as an attempt of this episode.
             self._planned.appendleft(_Running(state.episode, state.attempt))
-            self._begin(worker)
+            self._begin(slot)
 
-    def _think(self) -> None:
-        """Predict a chunk for every episode that waits, and let the workers go on."""
-        workers, self._waiting = self._waiting, []
-        for decoding, alike in groupby(workers, lambda worker: self._running[worker].episode.decoding):
+    def _predict_waiting(self) -> None:
+        """Predict a chunk for every episode that waits, and let their environments go on."""
+        slots = self._waiting
+        self._waiting = []
+        for decoding, alike in groupby(slots, lambda slot: self._running[slot].episode.decoding):
             group = list(alike)
             for first in range(0, len(group), self._batch):
                 self._predict(decoding, group[first : first + self._batch])
 
     @torch.inference_mode()
-    def _predict(self, decoding: Decoding, workers: Sequence[Worker]) -> None:
-        states = [self._running[worker] for worker in workers]
+    def _predict(self, decoding: Decoding, slots: Sequence[Slot]) -> None:
+        states = [self._running[slot] for slot in slots]
         begin = time.perf_counter()
         histories = [state.now.history for state in states if state.now is not None]
         values = {key: np.stack([history[key] for history in histories]) for key in histories[0]}
         observation = Observation(values, tuple(state.episode.instruction for state in states))
         noise = Noise.of([state.episode.seed for state in states], [state.chunks for state in states])
         chunk = self._policy.predict_chunk(observation, decoding, noise, pad_to=self._batch)
-        actions, valid, tokens = chunk.actions.cpu().numpy(), chunk.valid.tolist(), chunk.steps.tolist()
+        actions = chunk.actions.cpu().numpy()
+        valid = chunk.valid.tolist()
+        tokens = chunk.steps.tolist()
         seconds = time.perf_counter() - begin
-        self._pace.saw_prediction(seconds)
-        for row, (worker, state) in enumerate(zip(workers, states, strict=True)):
-            self._crew.send(worker, Act(actions[row] if valid[row] else None))
+        self._sizer.saw_prediction(seconds)
+        for row, (slot, state) in enumerate(zip(slots, states, strict=True)):
+            self._pool.send(slot, Act(actions[row] if valid[row] else None))
             state.chunks += 1
             state.tokens += tokens[row]
             state.failed += not valid[row]

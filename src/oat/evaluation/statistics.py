@@ -11,26 +11,22 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from oat.errors import InvalidOption
+from oat.tables.interval import Interval
 
 _NORMAL_95 = 1.959963984540054  # the standard normal's 97.5 % quantile
 _RESAMPLES = 10_000
 _FEW_CLUSTERS = 5
 
 
-@dataclass(frozen=True)
-class Interval:
-    """An estimate with a 95 % interval."""
-
-    estimate: float
-    low: float
-    high: float
-
-
 def wilson(successes: float, trials: float) -> Interval:
-    """Wilson's score interval of a success rate; trials may be an effective number."""
+    """Return Wilson's score interval of a success rate; trials may be an effective number, and not whole.
+
+    With rate p of n trials and z the normal quantile: (p + z² / 2n ± z √(p (1 − p) / n + z² / 4n²)) / (1 + z² / n).
+    """
     if trials <= 0 or not 0 <= successes <= trials:
         raise InvalidOption(f"a rate needs trials, and successes among them, got {successes} of {trials}")
-    rate, z2 = successes / trials, _NORMAL_95**2
+    rate = successes / trials
+    z2 = _NORMAL_95**2
     centre = (rate + z2 / (2 * trials)) / (1 + z2 / trials)
     half = _NORMAL_95 / (1 + z2 / trials) * math.sqrt(rate * (1 - rate) / trials + z2 / (4 * trials**2))
     return Interval(rate, max(0.0, centre - half), min(1.0, centre + half))
@@ -41,7 +37,7 @@ def success_rate(
     clusters: Sequence[Hashable] | None = None,
     strata: Sequence[Hashable] | None = None,
 ) -> Interval:
-    """The success rate of episodes, averaged over strata.
+    """Return the success rate of episodes, averaged over strata.
 
     The interval is Wilson's for the number of independent trials whose rate would vary as much as this one does: at
     most as many as there are episodes, fewer where clusters repeat conditions or strata differ in size.
@@ -53,7 +49,9 @@ def success_rate(
     stratum = np.zeros(len(values), np.int64) if strata is None else _numbers(strata, len(values))
     chosen = [stratum == number for number in range(int(stratum.max()) + 1)]
     rates, variances = zip(*(_rate_and_variance(values[rows], cluster[rows]) for rows in chosen), strict=True)
-    rate, variance = sum(rates) / len(rates), sum(variances) / len(rates) ** 2
+    rate = sum(rates) / len(rates)
+    variance = sum(variances) / len(rates) ** 2
+    # Where nothing varies, all or none succeeded: then clusters, and not their repeats, say how sure that is.
     effective = rate * (1 - rate) / variance if variance > 0 else len(np.unique(cluster))
     trials = min(max(effective, 1.0), float(len(values)))
     return wilson(min(rate * trials, trials), trials)
@@ -62,9 +60,10 @@ def success_rate(
 def _rate_and_variance(
     outcomes: Float64[np.ndarray, " episodes"], clusters: Int64[np.ndarray, " episodes"]
 ) -> tuple[float, float]:
-    """A rate and its sampling variance, from the differences between clusters where there are any that repeat."""
+    """Return a rate and its sampling variance, from the differences between clusters where any repeat."""
     _, places, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
-    rate, count = float(outcomes.mean()), len(sizes)
+    rate = float(outcomes.mean())
+    count = len(sizes)
     if count == len(outcomes) or count == 1:
         return rate, rate * (1 - rate) / count
     excess = np.bincount(places, weights=outcomes) - rate * sizes
@@ -72,7 +71,7 @@ def _rate_and_variance(
 
 
 def mean_and_standard_error(values: Sequence[float]) -> tuple[float, float]:
-    """As papers print it, over seeds; one seed has no standard error."""
+    """Return the mean over seeds and its standard error, as papers print them; NaN for the error of one seed."""
     if not values:
         raise InvalidOption("no values to average")
     array = np.asarray(values, float)
@@ -81,7 +80,7 @@ def mean_and_standard_error(values: Sequence[float]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """One method against another on the same initial conditions."""
+    """Hold how one method compares with another on the same initial conditions."""
 
     difference: Interval
     """Second minus first, averaged over strata."""
@@ -95,7 +94,7 @@ class PairedComparison:
 
     @property
     def verdict(self) -> str:
-        """Which is better, as far as these conditions tell."""
+        """Return which is better, "first" or "second", or "undecided" where these conditions do not tell."""
         if self.p_value >= 0.05:
             return "undecided"
         return "second" if self.only_second > self.only_first else "first"
@@ -104,19 +103,20 @@ class PairedComparison:
 def compare_paired(
     first: Sequence[bool | float], second: Sequence[bool | float], strata: Sequence[Hashable] | None = None
 ) -> PairedComparison:
-    """Both methods' success (rate) at condition after condition."""
+    """Compare two methods by their success, or success rate, at condition after condition."""
     if len(first) != len(second) or not first:
         raise InvalidOption(f"paired outcomes must be equally many and some, got {len(first)} and {len(second)}")
     gaps = np.asarray(second, float) - np.asarray(first, float)
     stratum = np.zeros(len(gaps), np.int64) if strata is None else _numbers(strata, len(gaps))
     parts = [gaps[stratum == number] for number in range(int(stratum.max()) + 1)]
-    only_first, only_second = int((gaps < 0).sum()), int((gaps > 0).sum())
+    only_first = int((gaps < 0).sum())
+    only_second = int((gaps > 0).sum())
     p_value = _sign_test(only_first, only_second)
     return PairedComparison(_bootstrap(parts), only_first, only_second, p_value, len(gaps))
 
 
 def _numbers(names: Sequence[Hashable], count: int) -> Int64[np.ndarray, " count"]:
-    """0, 1, … for the distinct names."""
+    """Return for each name its number, 0, 1, … in the order in which distinct names first appear."""
     if len(names) != count:
         raise InvalidOption(f"{count} outcomes need as many clusters and strata, got {len(names)}")
     order = {name: number for number, name in enumerate(dict.fromkeys(names))}
@@ -124,16 +124,19 @@ def _numbers(names: Sequence[Hashable], count: int) -> Int64[np.ndarray, " count
 
 
 def _sign_test(fewer: int, more: int) -> float:
-    """Two-sided binomial test of an even split."""
-    total, extreme = fewer + more, max(fewer, more)
+    """Return the p-value of the two-sided binomial test of an even split; conditions that tie do not count."""
+    total = fewer + more
+    extreme = max(fewer, more)
     tail = sum(math.comb(total, k) for k in range(extreme, total + 1)) / 2**total
     return min(1.0, 2 * tail)
 
 
 def _bootstrap(parts: Sequence[np.ndarray]) -> Interval:
-    """Percentiles of the mean of means, over conditions drawn with replacement within each part."""
-    generator, drawn = np.random.default_rng(0), np.zeros(_RESAMPLES)
+    """Return percentiles of the mean of means, over conditions drawn with replacement within each part."""
+    generator = np.random.default_rng(0)  # a table that is printed again must say the same
+    drawn = np.zeros(_RESAMPLES)
     for gaps in parts:
+        # Gaps have few distinct values: how often each is drawn is multinomial, which is fast for any number of gaps.
         values, counts = np.unique(gaps, return_counts=True)
         drawn += generator.multinomial(len(gaps), counts / len(gaps), _RESAMPLES) @ values / len(gaps)
     low, high = np.quantile(drawn / len(parts), [0.025, 0.975])
@@ -142,7 +145,7 @@ def _bootstrap(parts: Sequence[np.ndarray]) -> Interval:
 
 @dataclass(frozen=True)
 class RankCorrelation:
-    """Spearman's, of pairs that are independent of each other."""
+    """Hold Spearman's rank correlation of pairs that are independent of each other."""
 
     rho: float
     pairs: int
@@ -154,11 +157,13 @@ class RankCorrelation:
 
 
 def spearman(first: Sequence[float], second: Sequence[float]) -> RankCorrelation:
-    """How far one rises whenever the other does; equal values share their mean rank."""
+    """Return how far one rises whenever the other does; equal values share their mean rank."""
     if len(first) != len(second) or len(first) < 3:
         raise InvalidOption(f"a rank correlation needs three pairs, got {len(first)} and {len(second)} values")
-    one, other = _ranks(first), _ranks(second)
+    one = _ranks(first)
+    other = _ranks(second)
     shuffled = np.random.default_rng(0).permuted(np.tile(other, (_RESAMPLES, 1)), axis=1) @ one
+    # The margin counts shuffles that are equal but for rounding; the ones added keep p above 0.
     extreme = int((np.abs(shuffled) >= abs(one @ other) - 1e-9).sum())
     return RankCorrelation(_correlation(one, other), len(first), (extreme + 1) / (_RESAMPLES + 1))
 
@@ -166,16 +171,18 @@ def spearman(first: Sequence[float], second: Sequence[float]) -> RankCorrelation
 def clustered_spearman(
     first: Sequence[float], second: Sequence[float], clusters: Sequence[Hashable], resamples: int = 1000
 ) -> Interval:
-    """The rank correlation of pairs that are alike within clusters, which are drawn with replacement.
+    """Return the rank correlation of pairs that are alike within clusters, which are drawn with replacement.
 
     Few clusters bound nothing: below five the interval is all there is.
     """
-    values, numbers = np.array([first, second], float), _numbers(clusters, len(first))
+    values = np.array([first, second], float)
+    numbers = _numbers(clusters, len(first))
     members = [np.flatnonzero(numbers == cluster) for cluster in range(int(numbers.max()) + 1)]
     estimate = _correlation(_ranks(values[0]), _ranks(values[1]))
     if len(members) < _FEW_CLUSTERS:
         return Interval(estimate, -1.0, 1.0)
-    generator, drawn = np.random.default_rng(0), []
+    generator = np.random.default_rng(0)
+    drawn = []
     for _ in range(resamples):
         rows = np.concatenate([members[cluster] for cluster in generator.integers(len(members), size=len(members))])
         drawn.append(_correlation(_ranks(values[0, rows]), _ranks(values[1, rows])))
@@ -184,13 +191,13 @@ def clustered_spearman(
 
 
 def _ranks(values: Sequence[float] | Float64[np.ndarray, " n"]) -> Float64[np.ndarray, " n"]:
-    """From the smallest, less their mean."""
+    """Return the ranks of values, from the smallest, less the mean rank."""
     _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
     ranks = np.cumsum(counts) - (counts - 1) / 2
     return ranks[places] - (len(values) + 1) / 2
 
 
 def _correlation(one: Float64[np.ndarray, " n"], other: Float64[np.ndarray, " n"]) -> float:
-    """Of centred values; 0 where one does not vary, which then says nothing about the other."""
+    """Return the correlation of centred values; 0 where one does not vary and so says nothing about the other."""
     scale = float(np.linalg.norm(one) * np.linalg.norm(other))
     return float(one @ other) / scale if scale else 0.0

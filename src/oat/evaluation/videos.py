@@ -12,24 +12,26 @@ from oat.io.extras import import_extra
 
 _SIZE = 320
 _FPS = 25.0  # about; simulators that step faster are shown at every so many steps, so that time passes as it should
-_EXECUTED, _LEFT = (255, 220, 0), (150, 220, 255)  # of the predicted path: what will be executed, and the rest
-_LINE = 3
+_EXECUTED_COLOUR = (255, 220, 0)  # of the part of the predicted path that will be executed
+_LEFT_COLOUR = (150, 220, 255)  # of the rest of it
+_LINE_WIDTH = 3
 
 
 class Film:
-    """Frames of one episode."""
+    """Collect the frames of one episode, and make a video of them."""
 
     def __init__(self, environment: Filmable) -> None:
         self._environment = environment
         self._every = max(1, round(environment.fps / _FPS))
         self._frames: list[UInt8[np.ndarray, "size size 3"]] = []
         self._path: Float[np.ndarray, "points 2"] = np.zeros((0, 2))
-        self._executed = self._steps = 0
+        self._executed = 0
+        self._steps = 0
         self._draw = import_extra("PIL.ImageDraw", "formats").Draw
         self._to_image = import_extra("PIL.Image", "formats").fromarray
 
     def predict(self, actions: np.ndarray | None, executed: int) -> None:
-        """The chunk that is drawn from now on, and how many of its actions are executed."""
+        """Draw this chunk from now on, of which so many actions are executed."""
         self._path = np.zeros((0, 2)) if actions is None else self._environment.foresee(actions)
         self._executed = executed
 
@@ -42,13 +44,16 @@ class Film:
     def _with_path(self, frame: UInt8[np.ndarray, "size size 3"]) -> UInt8[np.ndarray, "size size 3"]:
         image = self._to_image(np.ascontiguousarray(frame))
         corners = [tuple(point) for point in (_SIZE * self._path).tolist()]
-        for colour, part in ((_LEFT, corners[self._executed :]), (_EXECUTED, corners[: self._executed + 1])):
+        for colour, part in (
+            (_LEFT_COLOUR, corners[self._executed :]),
+            (_EXECUTED_COLOUR, corners[: self._executed + 1]),
+        ):
             if len(part) > 1:
-                self._draw(image).line(part, fill=colour, width=_LINE, joint="curve")
+                self._draw(image).line(part, fill=colour, width=_LINE_WIDTH, joint="curve")
         return np.asarray(image)
 
     def develop(self) -> bytes:
-        """The whole video, as the contents of an mp4 file."""
+        """Return the whole video, as the contents of an mp4 file."""
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "film.mp4"
             encoder = VideoEncoder(file, self._environment.fps / self._every, _SIZE, _SIZE)

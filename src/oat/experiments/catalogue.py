@@ -1,133 +1,36 @@
-"""The experiments by name: which evaluations each needs, and the tables that it makes of them."""
+"""The experiments by name: a new one is a file and a line here. Importing this imports none of them, and no torch."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-
-from oat.experiments import (
-    coarse_to_fine,
-    fast_failure,
-    horizons,
-    latency,
-    modelability,
-    real,
-    teaser,
-    timings,
-)
-from oat.experiments.config import ExperimentName
-from oat.experiments.paper import numbers
-from oat.experiments.paper.claims import BETTER_THAN_RIVALS, MONOTONE
-from oat.experiments.study.methods import (
-    COMPARED,
-    FLOW,
-    FULL_REGISTERS,
-    LEVEL_SETS,
-    OAT,
-    QUEST,
-    UNORDERED,
-    UNORDERED_FULL_REGISTERS,
-    with_levels,
-)
-from oat.experiments.study.study import Evaluation, Study
-from oat.experiments.success import per_task_sheet, read_rows, success_sheet
-from oat.tables.table import Sheet, load_sheets
 
 
 @dataclass(frozen=True)
-class Experiment:
-    """A table or figure of the paper."""
+class CatalogueEntry:
+    """Say what an experiment shows, and which module makes it."""
 
     about: str
-    evaluations: Callable[[Study], list[Evaluation]]
-    """What it needs run."""
-    sheets: Callable[[Study], list[Sheet]]
-    """Its tables, of what there is; figures are drawn on the way."""
-    measure: Callable[[Study], None] | None = None
-    """What it takes beside runs, in a process with one thread; the study keeps it."""
+    module: str
+    """It has `evaluations(study)` and `tables(study)`, and `measure(study)` where it takes more than runs."""
+    needs_models: bool = False
+    """Whether its tables are made from models; others are made from records, which are published with a study."""
 
 
-def _sim_evaluations(study: Study) -> list[Evaluation]:
-    return study.evaluations(COMPARED)
-
-
-def _sim_sheets(study: Study) -> list[Sheet]:
-    rows, claims = read_rows(study, _sim_evaluations(study)), [*BETTER_THAN_RIVALS, MONOTONE]
-    title = "table-sim: simulation benchmarking, success in %"
-    pooled = success_sheet(study, title, rows, numbers.AVERAGE.get(study.sim), claims)
-    tasks = numbers.PER_TASK.get(study.sim, {})
-    return [pooled, per_task_sheet(study, "table-sim: task by task (the appendix's table)", rows, tasks)]
-
-
-def _ordering_evaluations(study: Study) -> list[Evaluation]:
-    variants = (FLOW,) if study.scale.name == "smoke" else (FLOW, FULL_REGISTERS, UNORDERED_FULL_REGISTERS)
-    return [*study.evaluations((QUEST, OAT, UNORDERED)), *study.ablations(variants)]
-
-
-def _ordering_sheets(study: Study) -> list[Sheet]:
-    claims = [
-        ("OAT without ordering acts worse", ("OAT×_8", "OAT_8")),
-        ("without nested dropout, four tokens of OAT are still better", ("OAT×_8", "OAT_4")),
-        ("causal registers matter beside nested dropout", ("OAT [full registers]_8", "OAT_8")),
-        ("causal registers matter without nested dropout", ("OAT× [full registers]_8", "OAT×_8")),
-        MONOTONE,
-    ]
-    rows = read_rows(study, _ordering_evaluations(study))
-    title = "table-ordering: what ordering is worth, success in %"
-    return [success_sheet(study, title, rows, numbers.AVERAGE.get(study.sim), claims)]
-
-
-def _codebook_evaluations(study: Study) -> list[Evaluation]:
-    sets = LEVEL_SETS[1:3] if study.scale.name == "smoke" else LEVEL_SETS
-    return study.ablations(with_levels(levels) for levels in sets)
-
-
-def _codebook_sheets(study: Study) -> list[Sheet]:
-    published = {with_levels(levels).label(8): success for levels, success in numbers.CODEBOOK.items()}
-    evaluations = _codebook_evaluations(study)
-    rows = [row for row in read_rows(study, evaluations) if row.label.endswith("_8")]
-    first, best, last = "OAT [8,6,5]_8", "OAT_8", "OAT [7,5,5,5,5]_8"
-    claims = [
-        ("a tiny codebook is too small", (first, best)),
-        ("a huge codebook is harder to model", (last, best)),
-    ]
-    title = "table-codebook: FSQ levels, success in % (the paper's numbers are LIBERO's)"
-    return [success_sheet(study, title, rows, published, claims)]
-
-
-def _drawn(name: ExperimentName, draw: Callable[[Study], list[Sheet]]) -> Callable[[Study], list[Sheet]]:
-    """A figure looks at models; where a study is published without them, the tables that came with it stand."""
-
-    def sheets(study: Study) -> list[Sheet]:
-        kept = study.folder / "tables" / f"{name}.json"
-        return load_sheets(kept) if study.published and kept.exists() else draw(study)
-
-    return sheets
-
-
-EXPERIMENTS: dict[ExperimentName, Experiment] = {
-    "table-sim": Experiment("simulation benchmarking (Table I)", _sim_evaluations, _sim_sheets),
-    "table-latency": Experiment(
-        "tokens and milliseconds per chunk (Table II)", lambda study: [], latency.sheets, timings.measure
+EXPERIMENTS: dict[str, CatalogueEntry] = {
+    "table-sim": CatalogueEntry("simulation benchmarking (Table I)", "oat.experiments.simulation"),
+    "table-latency": CatalogueEntry("tokens and milliseconds per chunk (Table II)", "oat.experiments.latency"),
+    "table-ordering": CatalogueEntry("OAT against OAT× (Table III)", "oat.experiments.ordering"),
+    "table-horizons": CatalogueEntry("action and token horizons (Fig. 5)", "oat.experiments.horizons"),
+    "table-codebook": CatalogueEntry("FSQ levels (Table IV)", "oat.experiments.codebook"),
+    "table-real": CatalogueEntry("trials of a robot (Table V)", "oat.experiments.real"),
+    "figure-teaser": CatalogueEntry(
+        "properties, inference and success (Fig. 1)", "oat.experiments.teaser", needs_models=True
     ),
-    "table-ordering": Experiment("OAT against OAT× (Table III)", _ordering_evaluations, _ordering_sheets),
-    "table-horizons": Experiment("action and token horizons (Fig. 5)", horizons.evaluations, horizons.sheets),
-    "table-codebook": Experiment("FSQ levels (Table IV)", _codebook_evaluations, _codebook_sheets),
-    "table-real": Experiment("trials of a robot (Table V)", real.evaluations, real.sheets, real.measure),
-    "figure-teaser": Experiment(
-        "properties, inference and success (Fig. 1)", teaser.evaluations, _drawn(teaser.NAME, teaser.sheets)
+    "figure-coarse-to-fine": CatalogueEntry(
+        "reconstructions and their execution (Fig. 2)", "oat.experiments.coarse_to_fine", needs_models=True
     ),
-    "figure-coarse-to-fine": Experiment(
-        "reconstructions and their execution (Fig. 2)",
-        coarse_to_fine.evaluations,
-        _drawn(coarse_to_fine.NAME, coarse_to_fine.sheets),
+    "figure-modelability": CatalogueEntry(
+        "what predicts success (sections IV-C, V-B)", "oat.experiments.modelability", needs_models=True
     ),
-    "figure-modelability": Experiment(
-        "what predicts success (sections IV-C, V-B)",
-        modelability.evaluations,
-        _drawn(modelability.NAME, modelability.sheets),
-    ),
-    "figure-fast-failure": Experiment(
-        "sequences that do not decode (appendix B)",
-        fast_failure.evaluations,
-        _drawn(fast_failure.NAME, fast_failure.sheets),
+    "figure-fast-failure": CatalogueEntry(
+        "sequences that do not decode (appendix B)", "oat.experiments.fast_failure", needs_models=True
     ),
 }

@@ -1,204 +1,139 @@
 """figure-coarse-to-fine: chunks reconstructed from 1, 2, 4 and 8 tokens, and executed in the simulator (Fig. 2)."""
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32
 
-from oat.data.chunks import WindowConfig, Windows
-from oat.data.episodes import STATE, Episodes
-from oat.data.transforms import transform_inputs
-from oat.errors import SimulatorError
-from oat.experiments.config import ExperimentName
+from oat.evaluation.claims import decide_rising
+from oat.experiments.overlays import motion_square, overlay_frames
 from oat.experiments.paper import numbers as paper
-from oat.experiments.paper.claims import decide_rising
-from oat.experiments.pictures import new_figure, save_figure
-from oat.experiments.reenactment import Execution, Stage, frame_of_motion, ghosted
+from oat.experiments.pictures import save_study_figure
+from oat.experiments.refined_chunks import DEMONSTRATED, RefinedChunk, execute_chunks, refine_chunk
 from oat.experiments.study.held_out import find_tokenizer, held_out_chunks, held_out_episodes
 from oat.experiments.study.methods import OAT
-from oat.experiments.study.study import Evaluation, Study
-from oat.experiments.success import NONE, circumstances, training_steps
-from oat.sims import load_simulator
-from oat.sims.config import SimulatorName
-from oat.sims.rendering import graphics_library
-from oat.tables.table import Sheet
-from oat.tokenizers import ActionTokenizer
-from oat.tokenizers.evaluation import Chunks, decode_prefixes, distortions, model_errors
+from oat.experiments.study.study import EvaluationRun, Study
+from oat.experiments.success import circumstances, training_steps
+from oat.io.pictures import new_figure
+from oat.tables.interval import NOT_AVAILABLE
+from oat.tables.table import Table
+from oat.tokenizers.measures import distortions
 
-NAME: ExperimentName = "figure-coarse-to-fine"
-_TRUTH = 0  # in place of a number of tokens: the demonstrated actions
+NAME = "figure-coarse-to-fine"
+_TITLE = f"{NAME}: reconstructions from K tokens"
 _COLUMNS = ("K", "MSE", "MSE, most motion", "hand off at the end, cm", "median", "largest", "paper's MSE, one chunk")
 _MOST_SHOWN = 4
-_MOMENTS = 5
-_SHADES = {1: "#e7a9d0", 2: "#df65b0", 4: "#ce1256", 8: "#67001f", _TRUTH: "black"}
-_ACTED: tuple[SimulatorName, ...] = ("metaworld", "robomimic")
-"""Simulators with scripted demonstrations, whose states begin with the hand's position."""
+_SHADES = {1: "#e7a9d0", 2: "#df65b0", 4: "#ce1256", 8: "#67001f", DEMONSTRATED: "black"}
 
 
-def evaluations(study: Study) -> list[Evaluation]:
-    return [Evaluation(OAT, until="tokenizer")]
+def evaluations(study: Study) -> list[EvaluationRun]:
+    """Return what must be run: OAT's tokenizer."""
+    return [EvaluationRun(OAT, until="tokenizer")]
 
 
-@dataclass(frozen=True)
-class Refined:
-    """A held-out chunk, reconstructed from more and more tokens."""
-
-    episode: int
-    task: str
-    start: int
-    actions: dict[int, Float32[np.ndarray, "steps dim"]]
-    """By number of tokens."""
-    errors: dict[int, float]
-    """In model space."""
-    executed: dict[int, Execution]
-    """Nothing where the simulator could not be brought back."""
-
-    def deviation(self, tokens: int) -> float:
-        """How far from where the demonstrated actions lead, at the end, in cm."""
-        return 100 * float(np.linalg.norm(self.executed[tokens].path[-1] - self.executed[_TRUTH].path[-1]))
-
-
-def sheets(study: Study) -> list[Sheet]:
-    tokenizer, title = find_tokenizer(study, OAT), f"{NAME}: reconstructions from K tokens"
+def tables(study: Study) -> list[Table]:
+    """Reconstruct, execute and draw chunks of held-out episodes, and return the table of their errors."""
+    tokenizer = find_tokenizer(study, OAT)
     if tokenizer is None:
-        return [Sheet(title, _COLUMNS, (), (*circumstances(study), "not run: OAT's tokenizer"))]
-    episodes = held_out_episodes(study, tokenizer.fitted_to)
-    refined, remarks = _execute(study, episodes, [_refine(tokenizer, episodes, n) for n in range(len(episodes))])
-    chunks = held_out_chunks(study, tokenizer)
-    overall = distortions(tokenizer, chunks).mean(0).tolist()
+        return [Table(_TITLE, _COLUMNS, (), (*circumstances(study), "not run: OAT's tokenizer"))]
+    episodes = held_out_episodes(study, tokenizer.training_record)
+    chunks = [refine_chunk(tokenizer, episodes, number) for number in range(len(episodes))]
+    shown = [chunk.episode for chunk in _first_of_each_task(chunks)]
+    refined, remarks = execute_chunks(study, episodes, chunks, filmed=shown)
+    held_out = held_out_chunks(study, tokenizer)
+    mean_errors = distortions(tokenizer, held_out).mean(0).tolist()
     notes = (
         *circumstances(study),
-        f"steps: {training_steps(study, Evaluation(OAT))}, of which only the tokenizer's matter here",
-        f"MSE in model space: of {len(chunks)} held-out chunks, and of the one with the most motion in each of "
+        f"steps: {training_steps(study, EvaluationRun(OAT))}, of which only the tokenizer's matter here",
+        f"MSE in model space: of {len(held_out)} held-out chunks, and of the one with the most motion in each of "
         f"{len(refined)} held-out episodes",
         *remarks,
         decide_rising(
             ("the error falls with K, in one chunk of each episode", [f"K={k}" for k in reversed(OAT.prefixes)]),
-            {f"K={k}": [each.errors[k] for each in refined] for k in OAT.prefixes},
+            {f"K={k}": [chunk.errors[k] for chunk in refined] for k in OAT.prefixes},
         ),
         _draw(study, refined, episodes.action_names),
     )
-    return [Sheet(title, _COLUMNS, tuple(_row(k, overall[k - 1], refined) for k in OAT.prefixes), notes)]
+    return [Table(_TITLE, _COLUMNS, tuple(_row(k, mean_errors[k - 1], refined) for k in OAT.prefixes), notes)]
 
 
-def _row(tokens: int, overall: float, refined: Sequence[Refined]) -> tuple[str, ...]:
-    errors = [each.errors[tokens] for each in refined]
-    off = [each.deviation(tokens) for each in refined if each.executed]
-    told = (f"{np.mean(off):.2f}", f"{np.median(off):.2f}", f"{max(off):.2f}") if off else (NONE, NONE, NONE)
-    return (str(tokens), f"{overall:.4f}", f"{np.mean(errors):.4f}", *told, f"{paper.REFINEMENT[tokens]:.3f}")
+def _row(tokens: int, mean_error: float, refined: Sequence[RefinedChunk]) -> tuple[str, ...]:
+    errors = [chunk.errors[tokens] for chunk in refined]
+    deviations = [chunk.deviation(tokens) for chunk in refined if chunk.executed]
+    executed = (NOT_AVAILABLE, NOT_AVAILABLE, NOT_AVAILABLE)
+    if deviations:
+        executed = (f"{np.mean(deviations):.2f}", f"{np.median(deviations):.2f}", f"{max(deviations):.2f}")
+    published = f"{paper.REFINEMENT[tokens]:.3f}"
+    return (str(tokens), f"{mean_error:.4f}", f"{np.mean(errors):.4f}", *executed, published)
 
 
-def _refine(tokenizer: ActionTokenizer, episodes: Episodes, number: int) -> Refined:
-    """The chunk of an episode in which the most happens, decoded from every number of tokens."""
-    key = tokenizer.space.transform.state_key
-    window = WindowConfig(tokenizer.action_horizon, 1, () if key is None else (key,))
-    windows = Windows(episodes.select([number]), window)
-    start = _most_motion(episodes.observation(STATE)[episodes.frames(number)], tokenizer.action_horizon)
-    chunk = Chunks(*transform_inputs(windows[np.array([start])], tokenizer.space.transform))
-    decoded = decode_prefixes(tokenizer, chunk.encode(tokenizer), chunk)
-    errors, steps = model_errors(tokenizer, decoded, chunk)[0].tolist(), int(chunk.valid.sum())
-    actions = {k: decoded[0, k - 1, :steps].numpy() for k in OAT.prefixes} | {_TRUTH: chunk.actions[0, :steps].numpy()}
-    return Refined(number, episodes.task(number), start, actions, {k: errors[k - 1] for k in OAT.prefixes}, {})
+def _first_of_each_task(chunks: Sequence[RefinedChunk]) -> list[RefinedChunk]:
+    """Return the first chunk of every task, for as many tasks as there is room for."""
+    firsts: dict[str, RefinedChunk] = {}
+    for chunk in chunks:
+        firsts.setdefault(chunk.task, chunk)
+    return list(firsts.values())[:_MOST_SHOWN]
 
 
-def _most_motion(states: np.ndarray, horizon: int) -> int:
-    """The step after which the hand, whose position the state begins with, gets farthest within a chunk."""
-    last = max(len(states) - horizon, 1)
-    ends = states[np.minimum(np.arange(last) + horizon, len(states) - 1), :3]
-    return int(np.linalg.norm(ends - states[:last, :3], axis=1).argmax())
-
-
-def _execute(study: Study, episodes: Episodes, refined: Sequence[Refined]) -> tuple[list[Refined], list[str]]:
-    """Every chunk in the simulator, where it can be brought back to the demonstration; and what is to be said of it."""
-    if study.sim not in _ACTED:
-        return list(refined), [f"not executed: {study.sim} cannot be brought back to where its demonstrations began"]
-    stage, failures, done = Stage(load_simulator(study.sim), study.data), Counter[str](), list[Refined]()
-    filmed = [] if graphics_library() is None else [each.episode for each in _shown(refined)]
-    for each in refined:
-        try:
-            condition = stage.find_condition(episodes, each.episode)
-        except SimulatorError as error:
-            failures[str(error)] += 1
-            done.append(each)
-            continue
-        before = episodes.actions[episodes.frames(each.episode)[: each.start]]
-        moments = (
-            np.linspace(0, len(each.actions[_TRUTH]), _MOMENTS if each.episode in filmed else 0).astype(int).tolist()
-        )
-        executed = {k: stage.execute(each.task, condition, before, a, moments) for k, a in each.actions.items()}
-        done.append(replace(each, executed=executed))
-    count = len(refined) - failures.total()
-    remarks = [f"not executed: {number} of the episodes, {reason}" for reason, number in failures.items()]
-    if count:
-        reached = "in which the demonstrated actions led to the recorded observations again"
-        remarks.append(f"executed: the chunks of {count} of the episodes, {reached}")
-    return done, [*remarks, *(["no pictures: no graphics library"] if not filmed else [])]
-
-
-def _shown(refined: Sequence[Refined]) -> list[Refined]:
-    """The first of every task."""
-    return list({each.task: each for each in reversed(refined)}.values())[::-1][:_MOST_SHOWN]
-
-
-def _draw(study: Study, refined: Sequence[Refined], names: Sequence[str]) -> str:
-    """For every chunk a row of ghosted pictures, where there are any, and a row of curves."""
-    shown = _shown(refined)
-    filmed = any(each.frames for one in shown for each in one.executed.values())
+def _draw(study: Study, refined: Sequence[RefinedChunk], names: Sequence[str]) -> str:
+    """Draw for every chunk a row of overlaid pictures, where there are any, and a row of curves."""
+    shown = _first_of_each_task(refined)
+    filmed = any(execution.frames for chunk in shown for execution in chunk.executed.values())
     rows = 2 if filmed else 1
     figure = new_figure(13, (4.6 if filmed else 2.2) * len(shown))
     grid = figure.add_gridspec(rows * len(shown), 5, height_ratios=([2.5, 1.5] if filmed else [1]) * len(shown))
-    for number, each in enumerate(shown):
+    for number, chunk in enumerate(shown):
         panels = [[figure.add_subplot(grid[rows * number + row, column]) for column in range(5)] for row in range(rows)]
         if filmed:
-            _draw_ghosts(panels[0], each)
-        _draw_curves(panels[-1], each)
+            _draw_pictures(panels[0], chunk)
+        _draw_curves(panels[-1], chunk)
         if number == 0 and names:
+            # Every second line: each dimension is drawn twice, demonstrated and decoded.
             panels[-1][0].legend(panels[-1][0].lines[::2], names, fontsize=6, loc="lower left")
-    return save_figure(study, NAME, figure)
+    return save_study_figure(study, NAME, figure)
 
 
-def _draw_ghosts(panels: Sequence[Any], refined: Refined) -> None:
-    everything = [frame for each in refined.executed.values() for frame in each.frames]
+def _draw_pictures(panels: Sequence[Any], chunk: RefinedChunk) -> None:
+    """Draw the motion of every reconstruction in one picture each, all cropped alike."""
+    all_frames = [frame for execution in chunk.executed.values() for frame in execution.frames]
     for axes in panels:
         axes.set_axis_off()
-    if not everything:
+    if not all_frames:
         return
-    rows, columns = frame_of_motion(everything)
-    for axes, (tokens, execution) in zip(panels, refined.executed.items(), strict=True):
-        axes.imshow(ghosted(execution.frames)[rows, columns])
-        off = "" if tokens == _TRUTH else f", hand {refined.deviation(tokens):.1f} cm off"
-        axes.set_title(_name(tokens) + off, fontsize=9)
+    rows, columns = motion_square(all_frames)
+    for axes, (tokens, execution) in zip(panels, chunk.executed.items(), strict=True):
+        axes.imshow(overlay_frames(execution.frames)[rows, columns])
+        deviation = "" if tokens == DEMONSTRATED else f", hand {chunk.deviation(tokens):.1f} cm off"
+        axes.set_title(_name(tokens) + deviation, fontsize=9)
 
 
-def _draw_curves(panels: Sequence[Any], refined: Refined) -> None:
-    truth = refined.actions[_TRUTH]
+def _draw_curves(panels: Sequence[Any], chunk: RefinedChunk) -> None:
+    truth = chunk.actions[DEMONSTRATED]
     for axes, tokens in zip(panels, OAT.prefixes, strict=False):
         for dim in range(truth.shape[1]):
             axes.plot(truth[:, dim], color=f"C{dim % 10}", alpha=0.35)
-            axes.plot(refined.actions[tokens][:, dim], color=f"C{dim % 10}", linestyle="--")
-        axes.set_title(f"{_name(tokens)}, MSE {refined.errors[tokens]:.2g}", fontsize=9, color=_SHADES[tokens])
+            axes.plot(chunk.actions[tokens][:, dim], color=f"C{dim % 10}", linestyle="--")
+        axes.set_title(f"{_name(tokens)}, MSE {chunk.errors[tokens]:.2g}", fontsize=9, color=_SHADES[tokens])
         axes.set_xlabel("step", fontsize=8)
-    panels[0].set_ylabel(f"{refined.task}\naction (dashed: decoded)", fontsize=8)
-    _draw_paths(panels[-1], refined)
+    panels[0].set_ylabel(f"{chunk.task}\naction (dashed: decoded)", fontsize=8)
+    _draw_paths(panels[-1], chunk)
 
 
-def _draw_paths(axes: Any, refined: Refined) -> None:
-    """The hand's way in the plane of its two longest directions."""
-    if not refined.executed:
+def _draw_paths(axes: Any, chunk: RefinedChunk) -> None:
+    """Draw the hand's paths in the plane of the two directions in which it moves most."""
+    if not chunk.executed:
         axes.set_axis_off()
         return
-    extent = np.ptp(refined.executed[_TRUTH].path, axis=0)
+    extent = np.ptp(chunk.executed[DEMONSTRATED].path, axis=0)
     first, second = sorted(np.argsort(extent)[1:])
-    for tokens, execution in refined.executed.items():
+    for tokens, execution in chunk.executed.items():
         path = 100 * execution.path
-        axes.plot(path[:, first], path[:, second], color=_SHADES[tokens], linewidth=2.5 if tokens == _TRUTH else 1.5)
+        width = 2.5 if tokens == DEMONSTRATED else 1.5
+        axes.plot(path[:, first], path[:, second], color=_SHADES[tokens], linewidth=width)
     axes.set_title("the hand's path, cm", fontsize=9)
     axes.set(xlabel="xyz"[first], ylabel="xyz"[second])
     axes.set_aspect("equal", adjustable="datalim")
 
 
 def _name(tokens: int) -> str:
-    return "demonstrated" if tokens == _TRUTH else f"OAT_{tokens}"
+    return "demonstrated" if tokens == DEMONSTRATED else f"OAT_{tokens}"

@@ -1,4 +1,4 @@
-"""Which of the paper's experiments to run, and how large; importing it costs nothing."""
+"""Which of the paper's experiments to run, and how large; importing this costs no torch."""
 
 import os
 from dataclasses import dataclass, field
@@ -7,30 +7,23 @@ from typing import Annotated, Literal
 
 import tyro
 
-from oat.errors import InvalidOption
+from oat.errors import InvalidOption, unknown_name
+from oat.experiments.catalogue import EXPERIMENTS
+from oat.sims import check_simulator
 from oat.sims.config import SimulatorName
 
-ExperimentName = Literal[
-    "table-sim",
-    "table-latency",
-    "table-ordering",
-    "table-horizons",
-    "table-codebook",
-    "table-real",
-    "figure-teaser",
-    "figure-coarse-to-fine",
-    "figure-modelability",
-    "figure-fast-failure",
-]
 ScaleName = Literal["smoke", "cpu", "paper"]
+_CHOICES = "; ".join(f"{name}: {entry.about}" for name, entry in EXPERIMENTS.items())
 
 
 @dataclass(frozen=True)
 class ReproduceConfig:
-    """Experiments of the paper."""
+    """Choose tables and figures of the paper, and how and where to make them."""
 
-    names: tyro.conf.Positional[tuple[ExperimentName, ...]]
-    """Which tables and figures."""
+    names: Annotated[
+        tyro.conf.Positional[tuple[str, ...]],
+        tyro.conf.arg(metavar="NAME [NAME ...]", help=f"Which tables and figures. {_CHOICES}."),
+    ]
     scale: ScaleName = "cpu"
     """smoke only shows that everything runs; cpu gives every method the same minutes; paper is the paper's."""
     sim: SimulatorName = "metaworld"
@@ -53,8 +46,12 @@ class ReproduceConfig:
     """Training seeds, if not the scale's."""
 
     def __post_init__(self) -> None:
+        check_simulator(self.sim)
         if not self.names:
             raise InvalidOption("name at least one experiment, such as table-sim")
+        for name in self.names:
+            if name not in EXPERIMENTS:
+                raise unknown_name("experiment", name, EXPERIMENTS)
         if self.jobs < 1 or (self.seeds is not None and self.seeds < 1):
             raise InvalidOption(f"jobs and seeds must be at least 1, got {self.jobs} and {self.seeds}")
         if self.address is not None and self.backend != "ray":

@@ -8,15 +8,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from oat.experiments.config import ExperimentName, ScaleName
-from oat.experiments.paper.claims import Claim
-from oat.experiments.pictures import new_figure, save_figure
+from oat.evaluation.claims import Claim
+from oat.experiments.config import ScaleName
+from oat.experiments.pictures import save_study_figure
 from oat.experiments.study.methods import OAT, with_horizons
-from oat.experiments.study.study import Evaluation, Study
-from oat.experiments.success import Row, read_rows, success_sheet
-from oat.tables.table import Sheet
+from oat.experiments.study.study import EvaluationRun, Study
+from oat.experiments.success import Row, read_rows, study_table
+from oat.io.pictures import new_figure
+from oat.tables.interval import format_percent_range
+from oat.tables.table import Table
 
-NAME: ExperimentName = "table-horizons"
+NAME = "table-horizons"
 _ACTION_HORIZONS: dict[ScaleName, Sequence[int]] = {"smoke": (8,), "cpu": (16, 32, 64), "paper": (8, 16, 32, 64)}
 _LATENT_HORIZONS: dict[ScaleName, Sequence[int]] = {"smoke": (1, 2), "cpu": (2, 8), "paper": (1, 2, 4, 8)}
 _REGIMES: dict[str, Callable[[int], int]] = {
@@ -26,8 +28,8 @@ _REGIMES: dict[str, Callable[[int], int]] = {
 _DARK = 60  # percent, from which the picture needs white letters
 
 
-def evaluations(study: Study) -> list[Evaluation]:
-    """Every pair of horizons in both regimes; where these are the same, once."""
+def evaluations(study: Study) -> list[EvaluationRun]:
+    """Return every pair of horizons in both regimes; where these are the same, once."""
     return list(
         dict.fromkeys(
             evaluation
@@ -39,9 +41,10 @@ def evaluations(study: Study) -> list[Evaluation]:
     )
 
 
-def sheets(study: Study) -> list[Sheet]:
-    """One for each regime, and both as a picture, as the paper has them."""
-    actions, latents = _ACTION_HORIZONS[study.scale.name], _LATENT_HORIZONS[study.scale.name]
+def tables(study: Study) -> list[Table]:
+    """Return a table for each regime, and draw both, as the paper has them."""
+    actions = _ACTION_HORIZONS[study.scale.name]
+    latents = _LATENT_HORIZONS[study.scale.name]
     claims = (_claims_when_half_is_executed(actions, latents), _claims_when_as_much_is_executed(actions, latents))
     regimes = {
         title: [_row(study, action, latent, executed(action)) for action in actions for latent in latents]
@@ -50,18 +53,18 @@ def sheets(study: Study) -> list[Sheet]:
     picture = _draw(study, regimes, actions, latents)
     made = []
     for (title, rows), claimed in zip(regimes.items(), claims, strict=True):
-        sheet = success_sheet(study, f"{NAME}: {title}, success in %", rows, claims=claimed, alike=False)
-        made.append(replace(sheet, notes=(*sheet.notes, picture)))
+        table = study_table(study, f"{NAME}: {title}, success in %", rows, claims=claimed, alike=False)
+        made.append(replace(table, notes=(*table.notes, picture)))
     return made
 
 
-def _evaluations(study: Study, action: int, latent: int, execute: int) -> list[Evaluation]:
+def _evaluations(study: Study, action: int, latent: int, execute: int) -> list[EvaluationRun]:
     usual = execute == OAT.action_horizon // 2  # what the benchmarks' protocols execute
     return study.ablations([with_horizons(action, latent)], execute=None if usual else execute)
 
 
 def _row(study: Study, action: int, latent: int, execute: int) -> Row:
-    """With all tokens."""
+    """Return the row of a pair of horizons, acting from all tokens."""
     found = read_rows(study, _evaluations(study, action, latent, execute))
     return replace(found[-1], label=_label(action, latent))
 
@@ -93,7 +96,7 @@ def _claims_when_as_much_is_executed(actions: Sequence[int], latents: Sequence[i
 
 
 def _draw(study: Study, regimes: Mapping[str, Sequence[Row]], actions: Sequence[int], latents: Sequence[int]) -> str:
-    """A square for each pair of horizons, empty where it was not run."""
+    """Draw a square for each pair of horizons, empty where it was not run, and return the note that names the file."""
     figure = new_figure(1.2 + 1.5 * len(regimes) * len(latents), 1.4 + 0.7 * len(actions))
     panels = figure.subplots(1, len(regimes), squeeze=False)[0]
     for axes, (title, rows) in zip(panels, regimes.items(), strict=True):
@@ -101,7 +104,7 @@ def _draw(study: Study, regimes: Mapping[str, Sequence[Row]], actions: Sequence[
         percents = [float("nan") if rate is None else 100 * rate.estimate for rate in rates]
         axes.imshow(np.reshape(percents, (len(actions), len(latents))), cmap="Blues", vmin=0, vmax=100, aspect="auto")
         for place, (rate, percent) in enumerate(zip(rates, percents, strict=True)):
-            text = "not run" if rate is None else f"{percent:.1f} %\n{100 * rate.low:.0f} … {100 * rate.high:.0f}"
+            text = "not run" if rate is None else f"{percent:.1f} %\n{format_percent_range(rate)}"
             ink = "white" if percent > _DARK else "black"
             axes.text(
                 place % len(latents), place // len(latents), text, ha="center", va="center", color=ink, fontsize=8
@@ -110,4 +113,4 @@ def _draw(study: Study, regimes: Mapping[str, Sequence[Row]], actions: Sequence[
         axes.set_xticks(range(len(latents)), [f"H_l = {latent}" for latent in latents])
         axes.set_yticks(range(len(actions)), [f"H_a = {action}" for action in actions])
     figure.suptitle(f"OAT on {study.sim}: success with 95 % intervals", fontsize=10)
-    return save_figure(study, NAME, figure)
+    return save_study_figure(study, NAME, figure)

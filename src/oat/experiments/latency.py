@@ -6,19 +6,20 @@ from itertools import accumulate
 
 import numpy as np
 
-from oat.evaluation.statistics import Interval
-from oat.experiments.config import ExperimentName
+from oat.evaluation.claims import decide_rising
+from oat.experiments import timings
+from oat.experiments.latency_records import LatencyRecord, read_timings
 from oat.experiments.paper import numbers as paper
-from oat.experiments.paper.claims import decide_rising
-from oat.experiments.pictures import color_of, new_figure, save_figure
+from oat.experiments.pictures import color_of, save_study_figure
 from oat.experiments.study.methods import OAT
-from oat.experiments.study.study import Study
-from oat.experiments.success import NONE
-from oat.experiments.timings import Timings, read_timings
+from oat.experiments.study.study import EvaluationRun, Study
+from oat.io.pictures import new_figure
+from oat.sims import find_simulator
 from oat.sims.config import SimulatorName
-from oat.tables.table import Sheet
+from oat.tables.interval import NOT_AVAILABLE, Interval, format_range
+from oat.tables.table import Table
 
-NAME: ExperimentName = "table-latency"
+NAME = "table-latency"
 _ALIKE = 0.1  # the most by which costs may differ that are called the same
 _COLUMNS = (
     *("policy", "tokens", "paper's", "ms", "95 %", "/ OAT_8's", "ONNX ms", "/ OAT_8's ONNX"),
@@ -26,53 +27,80 @@ _COLUMNS = (
 )
 
 
-def sheets(study: Study) -> list[Sheet]:
-    """One for each shape, of what was measured."""
-    timings = read_timings(study)
-    if timings is None:
-        return [Sheet(f"{NAME}: tokens and milliseconds per chunk", _COLUMNS, (), ("not measured",))]
-    picture = _draw(study, timings)
-    return [_sheet(sim, timings, picture) for sim in timings.shapes]
+def evaluations(study: Study) -> list[EvaluationRun]:
+    """Return nothing: untrained models are as fast as trained ones."""
+    return []
 
 
-def _sheet(sim: SimulatorName, timings: Timings, picture: str) -> Sheet:
-    title = f"{NAME}: {sim}'s shape, H_a = {OAT.action_horizon}, D_a = {paper.ACTION_DIMS[sim]}"
-    rows, published, cells = timings.shapes[sim].timings, paper.LATENCY[sim], []
-    best, its_best = rows["OAT_8"], published["OAT_8"][1]
+def measure(study: Study) -> None:
+    """Time every method that has not been timed yet."""
+    timings.measure(study)
+
+
+def tables(study: Study) -> list[Table]:
+    """Return a table for each shape that was timed, and draw all of them."""
+    record = read_timings(study)
+    if record is None:
+        return [Table(f"{NAME}: tokens and milliseconds per chunk", _COLUMNS, (), ("not measured",))]
+    picture = _draw(study, record)
+    return [_table(sim, record, picture) for sim in record.shapes]
+
+
+def _table(sim: SimulatorName, record: LatencyRecord, picture: str) -> Table:
+    title = f"{NAME}: {sim}'s shape, H_a = {OAT.action_horizon}, D_a = {_action_dim(sim)}"
+    rows = record.shapes[sim].timings
+    published = paper.LATENCY[sim]
+    # Machines differ, so both columns of times are repeated in units of the same method.
+    best = rows["OAT_8"]
+    its_best = published["OAT_8"][1]
+    cells = []
     for label, row in rows.items():
-        (tokens, ms), ours = published[label], median_interval(row.ms)
+        tokens, ms = published[label]
+        ours = median_interval(row.ms)
         cells.append(
             (
                 *(label, _count(row.tokens), _count(tokens)),
-                *(f"{ours.estimate:.1f}", f"{ours.low:.1f} … {ours.high:.1f}", _ratio(row.ms, best.ms)),
-                *(f"{np.median(row.onnx_ms):.1f}" if row.onnx_ms else NONE, _ratio(row.onnx_ms, best.onnx_ms)),
+                *(f"{ours.estimate:.1f}", format_range(ours), _ratio(row.ms, best.ms)),
+                *(f"{np.median(row.onnx_ms):.1f}" if row.onnx_ms else NOT_AVAILABLE, _ratio(row.onnx_ms, best.onnx_ms)),
                 *(f"{ms:.1f}", f"{ms / its_best:.2f}"),
             )
         )
-    return Sheet(title, _COLUMNS, tuple(cells), (*_notes(sim, timings), picture))
+    return Table(title, _COLUMNS, tuple(cells), (*_notes(sim, record), picture))
 
 
 def _count(tokens: float | None) -> str:
-    return NONE if tokens is None else f"{tokens:.4g}"
+    return NOT_AVAILABLE if tokens is None else f"{tokens:.4g}"
 
 
 def _ratio(times: Sequence[float], best: Sequence[float]) -> str:
-    return f"{np.median(times) / np.median(best):.2f}" if times and best else NONE
+    return f"{np.median(times) / np.median(best):.2f}" if times and best else NOT_AVAILABLE
 
 
 def median_interval(values: Sequence[float]) -> Interval:
-    """The median, between the order statistics that hold it with at least 95 % probability; of few, between all."""
-    ordered, count = np.sort(values), len(values)
-    below = accumulate(math.comb(count, k) / 2**count for k in range(count))  # that at most k lie below the median
+    """Return the median between the order statistics that hold it with at least 95 % probability.
+
+    How many of n values lie below the median is binomial(n, 1/2), whatever their distribution. Of few values, even the
+    smallest and the largest hold it with less probability; then those are the interval.
+    """
+    ordered = np.sort(values)
+    count = len(values)
+    # The probability that at most k values lie below the median.
+    below = accumulate(math.comb(count, k) / 2**count for k in range(count))
     low = max(sum(2 * probability <= 0.05 for probability in below) - 1, 0)
     return Interval(float(np.median(ordered)), float(ordered[low]), float(ordered[count - 1 - low]))
 
 
-def _notes(sim: SimulatorName, timings: Timings) -> Iterator[str]:
-    shape = timings.shapes[sim]
+def _action_dim(sim: SimulatorName) -> int:
+    """Return the number of dimensions D_a of an action in a benchmark."""
+    return len(find_simulator(sim).action_names)
+
+
+def _notes(sim: SimulatorName, record: LatencyRecord) -> Iterator[str]:
+    """Yield what the columns mean, what was timed with what, and which of the paper's claims held."""
+    shape = record.shapes[sim]
     rows = shape.timings
     yield (
-        f"{timings.preset}-size models with untrained weights, on which milliseconds do not depend; medians of "
+        f"{record.preset}-size models with untrained weights, on which milliseconds do not depend; medians of "
         f"{len(rows['OAT_8'].ms)} chunks each, all methods taking turns on one observation, batch 1, one thread "
         f"({shape.machine}, torch {shape.torch}), commit {shape.commit}"
     )
@@ -89,33 +117,36 @@ def _notes(sim: SimulatorName, timings: Timings) -> Iterator[str]:
 
 
 def _decide_equal(one: str, other: str, times: Mapping[str, Sequence[float]]) -> str:
-    """Whether the median ratio of times that were measured together is near 1."""
+    """Decide whether the median ratio of times that were measured in the same turns is near 1."""
     ratio = median_interval([first / second for first, second in zip(times[one], times[other], strict=True)])
-    low, high = 1 - _ALIKE, 1 + _ALIKE
+    low = 1 - _ALIKE
+    high = 1 + _ALIKE
     if low <= ratio.low and ratio.high <= high:
         outcome = "held"
     else:
         outcome = "not held" if ratio.high < low or ratio.low > high else "undecided"
-    told = f"{one} / {other} = {ratio.estimate:.3f}, 95 %: {ratio.low:.3f} … {ratio.high:.3f}"
-    return f"claim: {one} costs as much as {other}, within {_ALIKE:.0%}: {outcome} ({told})"
+    measured = f"{one} / {other} = {ratio.estimate:.3f}, 95 %: {format_range(ratio, '.3f')}"
+    return f"claim: {one} costs as much as {other}, within {_ALIKE:.0%}: {outcome} ({measured})"
 
 
-def _draw(study: Study, timings: Timings) -> str:
-    """The medians; the paper's beside them, in units of its OAT_8."""
-    figure = new_figure(3.2 * max(len(timings.shapes), 2), 3.6)
-    panels = figure.subplots(1, len(timings.shapes), sharey=True, squeeze=False)[0]
-    for axes, (sim, shape) in zip(panels, timings.shapes.items(), strict=True):
-        rows, published = shape.timings, paper.LATENCY[sim]
+def _draw(study: Study, record: LatencyRecord) -> str:
+    """Draw the medians as bars, and the paper's beside them, scaled so that OAT_8 is the same."""
+    figure = new_figure(3.2 * max(len(record.shapes), 2), 3.6)
+    panels = figure.subplots(1, len(record.shapes), sharey=True, squeeze=False)[0]
+    for axes, (sim, shape) in zip(panels, record.shapes.items(), strict=True):
+        rows = shape.timings
+        published = paper.LATENCY[sim]
         unit = float(np.median(rows["OAT_8"].ms)) / published["OAT_8"][1]
         for place, (label, row) in enumerate(rows.items()):
-            ours, theirs = float(np.median(row.ms)), unit * published[label][1]
+            ours = float(np.median(row.ms))
+            theirs = unit * published[label][1]
             axes.barh(place, ours, color=color_of(label))
             axes.plot(theirs, place, marker="|", color="black", markersize=14)
             axes.text(1.15 * max(ours, theirs), place, f"{ours:.3g}", va="center", fontsize=7)
-        axes.set(title=f"{sim}, D_a = {paper.ACTION_DIMS[sim]}", xscale="log", xlabel="ms per chunk")
+        axes.set(title=f"{sim}, D_a = {_action_dim(sim)}", xscale="log", xlabel="ms per chunk")
         axes.set_yticks(range(len(rows)), list(rows))
         axes.margins(x=0.3)
     panels[0].invert_yaxis()
-    title = f"median latency, {timings.preset} size, one thread; |: the paper's (A100), scaled to the same OAT_8"
+    title = f"median latency, {record.preset} size, one thread; |: the paper's (A100), scaled to the same OAT_8"
     figure.suptitle(title, fontsize=9)
-    return save_figure(study, NAME, figure)
+    return save_study_figure(study, NAME, figure)

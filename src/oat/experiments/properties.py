@@ -1,22 +1,24 @@
-"""P.1 to P.3 (paper, section III) of a tokenizer, as it does on held-out chunks and not as it says."""
+"""Measure P.1 to P.3 (paper, section III) of a tokenizer on held-out chunks, whatever it says of itself."""
 
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from oat.evaluation.statistics import Interval, wilson
+from oat.evaluation.statistics import wilson
 from oat.experiments.study.held_out import generator
+from oat.tables.interval import Interval
 from oat.tokenizers import ActionTokenizer
-from oat.tokenizers.evaluation import Chunks, distortions
+from oat.tokenizers.measures import ChunkBatch, distortions
 from oat.tokenizers.tokens import Tokens
 
 
 @dataclass(frozen=True)
 class Properties:
-    """What a tokenizer does of what a tokenizer should."""
+    """Hold how short, total and ordered the tokens of a tokenizer are."""
 
     tokens: float
+    """P.1: tokens per chunk, on average."""
     compression: float
     """P.1: numbers of a chunk for every token."""
     decodable: Interval
@@ -27,30 +29,31 @@ class Properties:
     """P.3: the share of chunks whose error falls with every token."""
 
     @property
-    def prefixes(self) -> bool:
-        """Whether any decodes but the whole."""
+    def has_prefixes(self) -> bool:
+        """Return whether fewer than all tokens decode, too."""
         return len(self.curve) > 1
 
     @property
-    def falls(self) -> str:
-        """How many of the tokens after the first make the mean error smaller."""
+    def helpful_tokens(self) -> str:
+        """Say how many of the tokens after the first lower the mean error."""
         return f"{int((np.diff(self.curve) < 0).sum())} of {len(self.curve) - 1}"
 
     @property
-    def ordered(self) -> float:
-        """Their share; 0 where no prefix decodes."""
-        return float((np.diff(self.curve) < 0).mean()) if self.prefixes else 0.0
+    def helpful_share(self) -> float:
+        """Return the share of tokens after the first that lower the mean error; 0 where no prefix decodes."""
+        return float((np.diff(self.curve) < 0).mean()) if self.has_prefixes else 0.0
 
 
-def measure_properties(tokenizer: ActionTokenizer, chunks: Chunks) -> Properties:
-    """On held-out chunks, and on random sequences that are as long as theirs."""
-    tokens, numbers = chunks.encode(tokenizer), tokenizer.action_horizon * tokenizer.action_dim
-    drawn = Tokens(torch.randint(tokenizer.vocab_size, tokens.ids.shape, generator=generator()), tokens.lengths)
-    _, valid = tokenizer.try_decode(drawn, state=chunks.state)
-    errors, mean = distortions(tokenizer, chunks), float(tokens.lengths.double().mean())
+def measure_properties(tokenizer: ActionTokenizer, chunks: ChunkBatch) -> Properties:
+    """Measure a tokenizer on held-out chunks, and on random sequences that are as long as theirs."""
+    tokens = chunks.encode(tokenizer)
+    random_ids = torch.randint(tokenizer.vocab_size, tokens.ids.shape, generator=generator())
+    _, valid = tokenizer.try_decode(Tokens(random_ids, tokens.lengths), state=chunks.state)
+    errors = distortions(tokenizer, chunks)
+    mean_length = float(tokens.lengths.double().mean())
     return Properties(
-        tokens=mean,
-        compression=numbers / mean,
+        tokens=mean_length,
+        compression=tokenizer.action_horizon * tokenizer.action_dim / mean_length,
         decodable=wilson(int(valid.sum()), len(valid)),
         curve=tuple(errors.mean(0).tolist()),
         monotone=float((errors.diff(dim=1) <= 0).all(1).double().mean()),

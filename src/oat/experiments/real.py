@@ -1,7 +1,7 @@
-"""The real-robot table (Table V): rehearsed with a simulated robot where there is time for it, else the way to do it.
+"""table-real: trials of a robot (Table V), rehearsed with a simulated one; at the paper's scale, how to make them.
 
-Every policy is served over a socket and drives the robot through the client, in the order of a blind schedule: all that
-`oat trials` does with a real one. Only the robot and its judge are simulated, and the table says so.
+Every policy is served over a socket and drives the robot through the client, in a blind random order: all that
+`oat trials` does with a real robot. Only the robot and its judge are simulated, and the table says so.
 """
 
 from dataclasses import replace
@@ -9,47 +9,50 @@ from pathlib import Path
 
 from oat.errors import InvalidOption
 from oat.experiments.paper import numbers as paper
+from oat.experiments.paper.trials import PUBLISHED_TRIALS
 from oat.experiments.study.methods import COMPARED, DP, OAT, Method
-from oat.experiments.study.study import Evaluation, Study
+from oat.experiments.study.study import EvaluationRun, Study
 from oat.experiments.success import circumstances, not_run, training_steps
+from oat.io.commands import command_line
 from oat.robots.trials.config import Driving, TrialsConfig
-from oat.robots.trials.log import TrialSheet
+from oat.robots.trials.log import TrialLog
 from oat.robots.trials.run import make_trials
-from oat.robots.trials.table import paper_column, published, trial_sheets
-from oat.sims.config import SimulatorName
-from oat.tables.table import Sheet
-from oat.training.origin import command_line
+from oat.robots.trials.table import trial_tables
+from oat.sims import load_simulator
+from oat.tables.interval import NOT_AVAILABLE
+from oat.tables.table import Table
 
 TRIALS_FOLDER = "trials"
 
-_REHEARSABLE: tuple[SimulatorName, ...] = ("metaworld", "robomimic", "libero")
 _TASKS = 2  # as in the paper
-_AT_ONCE = Driving(fps=10_000, ahead=0, blend=0, max_age=600, seconds=3600)  # simulated time ends a trial
+# A simulated robot need not wait for its own clock: its steps, and not seconds, end a trial.
+_AT_ONCE = Driving(fps=10_000, ahead=0, blend=0, max_age=600, seconds=3600)
 
 
-def evaluations(study: Study) -> list[Evaluation]:
-    """The policies that act; at the paper's scale none, because there they need demonstrations of the robot's own."""
+def evaluations(study: Study) -> list[EvaluationRun]:
+    """Return the policies that act; at the paper's scale none, because those need the robot's own demonstrations."""
     if study.scale.name == "paper":
         return []
-    if study.sim not in _REHEARSABLE:
-        raise InvalidOption(f"trials can be rehearsed in {', '.join(_REHEARSABLE)}, not in {study.sim}")
-    return [Evaluation(method, until="policy") for method in _methods(study)]
+    if len(load_simulator(study.sim).tasks) < _TASKS:
+        raise InvalidOption(f"trials are rehearsed at {_TASKS} tasks, which is not possible in {study.sim}")
+    return [EvaluationRun(method, until="policy") for method in _methods(study)]
 
 
 def measure(study: Study) -> None:
-    """Make the trials that are missing."""
+    """Make the trials that are missing, each of them with the simulated robot."""
     if study.scale.name != "paper":
         make_trials(_rehearsal(study))
 
 
-def sheets(study: Study) -> list[Sheet]:
+def tables(study: Study) -> list[Table]:
+    """Return the table of the trials that were made, or at the paper's scale the way to make them."""
     if study.scale.name == "paper":
         return [_instructions(study)]
-    path = _sheet(study)
+    path = _log_file(study)
     if not path.exists():
         absent = not_run([label for label, _, _ in _rows(study)])
-        return [Sheet("table-real: trials of a simulated robot", ("policy",), (), (*circumstances(study), *absent))]
-    table, *remarks = trial_sheets(TrialSheet.read(path))
+        return [Table("table-real: trials of a simulated robot", ("policy",), (), (*circumstances(study), *absent))]
+    table, *remarks = trial_tables(TrialLog.read(path), PUBLISHED_TRIALS)
     steps = ", ".join(f"{each.method.name} {training_steps(study, each)}" for each in evaluations(study))
     return [replace(table, notes=(*circumstances(study), f"steps: {steps}", *table.notes)), *remarks]
 
@@ -59,21 +62,21 @@ def _methods(study: Study) -> tuple[Method, ...]:
 
 
 def _rows(study: Study) -> list[tuple[str, Method, int | None]]:
-    """By label the methods, and the numbers of tokens that they act from."""
+    """Return for each row of the table its label, its method, and the number of tokens that it acts from."""
     return [
         (method.label(tokens), method, tokens) for method in _methods(study) for tokens in method.prefixes or (None,)
     ]
 
 
-def _sheet(study: Study) -> Path:
+def _log_file(study: Study) -> Path:
     return study.folder / TRIALS_FOLDER / "table-real.jsonl"
 
 
 def _rehearsal(study: Study) -> TrialsConfig:
     return TrialsConfig(
-        sheet=_sheet(study),
+        log=_log_file(study),
         methods=tuple(
-            _given(label, str(study.folder / method.run("policies", 0)), tokens)
+            _method_argument(label, str(study.folder / method.run("policies", 0)), tokens)
             for label, method, tokens in _rows(study)
         ),
         tasks=study.tasks[:_TASKS],
@@ -84,26 +87,27 @@ def _rehearsal(study: Study) -> TrialsConfig:
     )
 
 
-def _given(label: str, policy: str, tokens: int | None) -> str:
-    """A method as `oat trials` takes it."""
-    return f"{label}={policy}" + f",num_tokens={tokens}" * (tokens is not None)
+def _method_argument(label: str, policy: str, tokens: int | None) -> str:
+    """Return a method as `oat trials` takes it on its command line."""
+    return f"{label}={policy}" if tokens is None else f"{label}={policy},num_tokens={tokens}"
 
 
-def _instructions(study: Study) -> Sheet:
-    """What the paper found, and the command that repeats it; every policy has a server of its own."""
+def _instructions(study: Study) -> Table:
+    """Return a table of what the paper found, with the command that repeats it."""
     rows = _rows(study)
+    # Every policy needs a server of its own, because a server has loaded one policy.
     servers = {method: f"ws://127.0.0.1:{8000 + place}" for place, method in enumerate(_methods(study))}
     config = TrialsConfig(
-        sheet=Path("trials.jsonl"),
-        methods=tuple(_given(label, servers[method], tokens) for label, method, tokens in rows),
+        log=Path("trials.jsonl"),
+        methods=tuple(_method_argument(label, servers[method], tokens) for label, method, tokens in rows),
         tasks=tuple(paper.REAL),
         trials=paper.REAL_TRIALS,
         robot="my_robot:connect",
     )
-    return Sheet(
+    return Table(
         "table-real: needs a real robot, and has not been run",
-        ("policy", paper_column()),
-        tuple((label, published(label)) for label, _, _ in rows),
+        ("policy", PUBLISHED_TRIALS.heading),
+        tuple((label, PUBLISHED_TRIALS.successes.get(label, NOT_AVAILABLE)) for label, _, _ in rows),
         (
             "train the policies on the robot's own demonstrations (oat fit, oat train), serve each (oat serve), then "
             f"let an operator judge them, {config.trials} trials each: {command_line('trials', config)}",

@@ -1,12 +1,12 @@
-"""Behind `oat reproduce`: the runs that are missing, then the tables."""
+"""Run `oat reproduce`: the runs that are missing, then the tables."""
 
 from collections.abc import Sequence
 
 from rich.console import Console
 
-from oat.experiments.catalogue import EXPERIMENTS
-from oat.experiments.config import ExperimentName, ReproduceConfig
-from oat.experiments.study.budget import Pace
+from oat.experiments.config import ReproduceConfig
+from oat.experiments.experiment import load_experiment
+from oat.experiments.study.budget import StepBudget
 from oat.experiments.study.methods import Method
 from oat.experiments.study.publish import publish
 from oat.experiments.study.scales import SCALES
@@ -14,7 +14,8 @@ from oat.experiments.study.scheduler import Submit, open_workers, perform_all
 from oat.experiments.study.study import Study
 from oat.io.atomic import exclusive
 from oat.sims.rendering import INSTALL_COMMAND, graphics_library
-from oat.tables.table import write_sheets
+from oat.tables.files import write_tables
+from oat.tables.terminal import to_terminal
 
 
 def reproduce(config: ReproduceConfig) -> None:
@@ -30,31 +31,33 @@ def reproduce(config: ReproduceConfig) -> None:
             for name in config.names:
                 _run(study, name, submit, config.jobs)
     for name in config.names:
-        sheets = EXPERIMENTS[name].sheets(study)
-        write_sheets(folder / "tables" / name, sheets)
-        for sheet in sheets:
-            Console().print(sheet.terminal())
+        tables = load_experiment(name).tables(study)
+        write_tables(folder / "tables" / name, tables)
+        for table in tables:
+            Console().print(to_terminal(table))
     if config.publish is not None:
         publish(folder, config.publish / config.scale / config.sim)
 
 
-def _run(study: Study, name: ExperimentName, submit: Submit, jobs: int) -> None:
-    experiment, pace = EXPERIMENTS[name], Pace(study)
+def _run(study: Study, name: str, submit: Submit, jobs: int) -> None:
+    experiment = load_experiment(name)
+    budget = StepBudget(study)
     evaluations = experiment.evaluations(study)
     if evaluations and not study.given_data:
+        # Steps are timed on the demonstrations before anything is trained.
         perform_all([study.demonstrations()], submit, jobs)
     trained = (each.method for each in evaluations if each.until != "tokenizer" or each.method.learned_tokenizer)
-    _measure_pace(pace, [method for method in dict.fromkeys(trained) if pace.lacks(method)], submit)
-    perform_all(study.runs(evaluations, pace), submit, jobs)
+    _measure(budget, [method for method in dict.fromkeys(trained) if budget.lacks(method)], submit)
+    perform_all(study.runs(evaluations, budget), submit, jobs)
     if experiment.measure is not None:
         submit(experiment.measure, study).result()
 
 
-def _measure_pace(pace: Pace, methods: Sequence[Method], submit: Submit) -> None:
+def _measure(budget: StepBudget, methods: Sequence[Method], submit: Submit) -> None:
     if methods:
         names = ", ".join(method.name for method in methods)
         _tell(f"timing a few training steps of {names}")
-        submit(pace.measure, methods).result()
+        submit(budget.measure, methods).result()
 
 
 def _tell(message: str) -> None:

@@ -1,4 +1,4 @@
-"""Wrong tokens on purpose: encoded chunks with some tokens replaced, and decoded whether they decode or not."""
+"""Replace some tokens of encoded chunks by wrong ones, and decode the result whether it decodes or not."""
 
 from dataclasses import dataclass
 
@@ -7,16 +7,17 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from oat.evaluation.statistics import Interval, wilson
+from oat.evaluation.statistics import wilson
 from oat.experiments.study.held_out import generator
+from oat.tables.interval import Interval
 from oat.tokenizers import ActionTokenizer, FASTTokenizer
-from oat.tokenizers.evaluation import Chunks
+from oat.tokenizers.measures import ChunkBatch
 from oat.tokenizers.tokens import Tokens
 
 
 @dataclass(frozen=True)
 class Damage:
-    """What is left of encoded chunks when some of their tokens are replaced by random ones."""
+    """Hold what is left of encoded chunks when some of their tokens are replaced by random ones."""
 
     method: str
     substitutions: int
@@ -27,10 +28,11 @@ class Damage:
     failed: Bool[Tensor, " chunks"]
 
 
-def damage(name: str, tokenizer: ActionTokenizer, chunks: Chunks, substitutions: int) -> Damage:
-    """Replace that many tokens of every chunk, at random places, by other ids, and decode by hook or by crook."""
+def measure_damage(name: str, tokenizer: ActionTokenizer, chunks: ChunkBatch, substitutions: int) -> Damage:
+    """Replace that many tokens of every chunk, at random places, by other ids, and force every chunk to decode."""
     tokens = substitute(chunks.encode(tokenizer), tokenizer.vocab_size, substitutions, generator())
     decoded, valid = tokenizer.try_decode(tokens, state=chunks.state)
+    # FAST alone has sequences that do not decode; every other tokenizer is total.
     if isinstance(tokenizer, FASTTokenizer):
         forced = decode_forced(tokenizer, tokens[~valid], None if chunks.state is None else chunks.state[~valid])
         decoded = decoded.masked_scatter(~valid[:, None, None], forced)
@@ -41,10 +43,11 @@ def damage(name: str, tokenizer: ActionTokenizer, chunks: Chunks, substitutions:
 
 
 def substitute(tokens: Tokens, vocab_size: int, count: int, random: torch.Generator) -> Tokens:
-    """Every row with that many of its tokens, or all where it has no more, replaced by other ids."""
+    """Return every row with `count` of its tokens, or all where it has no more, replaced by other ids."""
     ids = tokens.ids.clone()
     for row, length in zip(ids, tokens.lengths.tolist(), strict=True):
         places = torch.randperm(length, generator=random)[:count]
+        # A shift of at least one can never give the same id again.
         shifts = torch.randint(1, vocab_size, (len(places),), generator=random)
         row[places] = (row[places] + shifts) % vocab_size
     return Tokens(ids, tokens.lengths)
@@ -53,7 +56,10 @@ def substitute(tokens: Tokens, vocab_size: int, count: int, random: torch.Genera
 def decode_forced(
     fast: FASTTokenizer, tokens: Tokens, state: Float[Tensor, "batch state"] | None = None
 ) -> Float[Tensor, "batch time dim"]:
-    """What FAST never does: fill up missing coefficients with zeros, drop those that are too many, and decode."""
+    """Decode any FAST sequence: fill up missing coefficients with zeros, and drop those that are too many.
+
+    The tokenizer itself refuses such sequences; this shows what they would become.
+    """
     needed = fast.max_tokens
     rows = [F.pad(row[:needed], (0, max(0, needed - len(row)))) for row in fast.expand(tokens)]
     coefficients = torch.stack(rows).float() if rows else torch.zeros(0, needed)

@@ -1,25 +1,26 @@
-"""Success tables: every row a method at a number of tokens, with intervals and with the paper's number beside it."""
+"""Tables of a study's success: every row a method at a number of tokens, the paper's number beside it."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import compress
 
+from oat.evaluation.claims import Claim, decide_claim
+from oat.evaluation.comparisons import compare_policies
 from oat.evaluation.protocol import protocol_name
 from oat.evaluation.records import EpisodeRecord
-from oat.evaluation.tables import POOLED, Summary, compare_policies, percent, summarize
-from oat.experiments.paper.claims import Claim, decide_claim
+from oat.evaluation.summaries import Summary, summarize
 from oat.experiments.study.runs import commit
-from oat.experiments.study.study import Evaluation, Study
-from oat.tables.table import Sheet
+from oat.experiments.study.study import EvaluationRun, Study
+from oat.tables.interval import NOT_AVAILABLE, count_nouns
+from oat.tables.success import POOLED, TASK_BY_TASK_COLUMNS, SuccessRow, study_columns, success_table
+from oat.tables.table import Table
 
-NONE = "—"
 _FEW = 30  # episodes per task; below, intervals are too wide for any claim
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a table: all whole evaluations of a method at one number of tokens, over its training seeds."""
+    """Hold what a row is made of: all whole evaluations of a method at one number of tokens, over training seeds."""
 
     label: str
     records: tuple[EpisodeRecord, ...]
@@ -32,46 +33,54 @@ class Row:
 
     @property
     def summaries(self) -> dict[str, Summary]:
-        """By task."""
+        """Return the summaries by task, and under `POOLED` of all of them; none where nothing was run."""
         return {each.task: each for each in summarize(self.records)} if self.records else {}
 
     @property
     def overall(self) -> Summary | None:
+        """Return the summary of all tasks, or of the only one."""
         found = self.summaries
         return found.get(POOLED) or next(iter(found.values()), None)
 
+    @property
+    def training_seeds(self) -> int:
+        """Return how many trainings the episodes come from."""
+        return len({record.key.training_seed for record in self.records})
 
-def read_rows(study: Study, evaluations: Sequence[Evaluation]) -> list[Row]:
-    """One row for each method and number of tokens, in the order given; without records where none were made."""
+
+def read_rows(study: Study, evaluations: Sequence[EvaluationRun]) -> list[Row]:
+    """Return a row for each method and number of tokens, in the order given; without records where none were made."""
     rows: dict[str, Row] = {}
     for evaluation in evaluations:
-        method, found = evaluation.method, study.records(evaluation)
+        method = evaluation.method
+        found = study.records(evaluation)
         for tokens in method.prefixes or (None,):
-            label, episodes = method.label(tokens), tuple(found.get(tokens, ()))
+            label = method.label(tokens)
             row = rows.setdefault(label, Row(label, (), training_steps(study, evaluation)))
-            rows[label] = _with(row, study, evaluation, episodes)
+            rows[label] = _with_seed(row, study, evaluation, tuple(found.get(tokens, ())))
     return list(rows.values())
 
 
-def _with(row: Row, study: Study, evaluation: Evaluation, episodes: tuple[EpisodeRecord, ...]) -> Row:
-    """The row and one more training seed, if all tasks were run to the end."""
+def _with_seed(row: Row, study: Study, evaluation: EvaluationRun, episodes: tuple[EpisodeRecord, ...]) -> Row:
+    """Return the row with one more training seed, if all tasks were run to the end."""
     counts = Counter(record.key.task for record in episodes)
     if any(counts[task] < study.scale.episodes for task in study.tasks):
         return replace(row, absent={**row.absent, evaluation.seed: len(episodes)})
-    commits = row.commits | {made} if (made := study.commit(evaluation)) else row.commits
+    made_at = study.commit(evaluation)
+    commits = row.commits if made_at is None else row.commits | {made_at}
     return replace(row, records=(*row.records, *episodes), commits=commits)
 
 
-def training_steps(study: Study, evaluation: Evaluation) -> str:
-    """Of the tokenizer, where it is trained, and of the policy."""
-    method, seed = evaluation.method, evaluation.seed
-    runs = [study.policy(method, seed, None)]
+def training_steps(study: Study, evaluation: EvaluationRun) -> str:
+    """Return the training steps of the tokenizer, where it is trained, and of the policy."""
+    method = evaluation.method
+    runs = [study.policy(method, evaluation.seed, None)]
     if method.learned_tokenizer:
-        runs.insert(0, study.tokenizer(method, seed, None))
-    return " + ".join(f"{run.steps:,}" for run in runs if run.steps) or NONE
+        runs.insert(0, study.tokenizer(method, evaluation.seed, None))
+    return " + ".join(f"{run.steps:,}" for run in runs if run.steps) or NOT_AVAILABLE
 
 
-def success_sheet(
+def study_table(
     study: Study,
     title: str,
     rows: Sequence[Row],
@@ -79,62 +88,51 @@ def success_sheet(
     claims: Sequence[Claim] = (),
     *,
     alike: bool = True,
-) -> Sheet:
-    """Success in percent on every task and on average, the paper's average beside it, and what of its claims holds.
+) -> Table:
+    """Return success in percent on every task and on average, the paper's average, and what of its claims holds.
 
     Rows that are not alike differ in their protocols on purpose, such as in the actions that are executed.
     """
-    tasks, known = study.tasks, paper or {}
-    columns = ("policy", "steps", *tasks, *(("average", "95 %") if len(tasks) > 1 else ("95 %",)), "± seeds")
-    cells = [(row.label, row.steps, *_cells(row, tasks), _paper(known.get(row.label))) for row in rows]
+    tasks = study.tasks
+    cells = [_success_row(row, (paper or {}).get(row.label)) for row in rows]
     decided = (decide(claim, chain, rows, len(tasks), alike=alike) for claim, chain in claims)
     notes = (*circumstances(study), *_about(rows, len(tasks)), *_ways(rows, alike=alike), *decided)
-    return _without_empty(Sheet(title, (*columns, "paper"), tuple(cells), notes), "± seeds", "paper")
+    return success_table(title, cells, study_columns(tasks), notes)
 
 
-def per_task_sheet(study: Study, title: str, rows: Sequence[Row], paper: Mapping[str, Mapping[str, float]]) -> Sheet:
-    """Every policy on every task, the paper's number beside it."""
-    cells = tuple(
-        (
-            *(task, row.label),
-            *(percent(row.summaries[task].success) if task in row.summaries else (NONE, NONE)),
-            str(paper.get(task, {}).get(row.label, NONE)),
+def _success_row(row: Row, published: tuple[float, float] | None) -> SuccessRow:
+    return SuccessRow(
+        row.label,
+        {task: summary.rate for task, summary in row.summaries.items()},
+        spread=None if row.overall is None else row.overall.over_seeds,
+        training_steps=row.steps,
+        published=None if published is None else f"{published[0]} ± {published[1]}",
+    )
+
+
+def task_table(study: Study, title: str, rows: Sequence[Row], paper: Mapping[str, Mapping[str, float]]) -> Table:
+    """Return every policy on every task, the paper's number beside it."""
+    found = {row.label: row.summaries for row in rows}
+    cells = [
+        SuccessRow(
+            row.label,
+            {task: found[row.label][task].rate} if task in found[row.label] else {},
+            task,
+            published=_published(paper.get(task, {}).get(row.label)),
         )
         for task in study.tasks
         for row in rows
-    )
-    notes = (*circumstances(study), *_about(rows, len(study.tasks)))
-    return _without_empty(Sheet(title, ("task", "policy", "success %", "95 %", "paper"), cells, notes), "paper")
-
-
-def _without_empty(sheet: Sheet, *names: str) -> Sheet:
-    """Without those of these columns that no row has anything in."""
-    filled = [
-        column not in names or any(row[at] != NONE for row in sheet.rows) for at, column in enumerate(sheet.columns)
     ]
-    kept = [tuple(compress(cells, filled)) for cells in (sheet.columns, *sheet.rows)]
-    return replace(sheet, columns=kept[0], rows=tuple(kept[1:]))
+    notes = (*circumstances(study), *_about(rows, len(study.tasks)))
+    return success_table(title, cells, TASK_BY_TASK_COLUMNS, notes)
 
 
-def _cells(row: Row, tasks: Sequence[str]) -> Iterator[str]:
-    overall, found = row.overall, row.summaries
-    yield from (f"{100 * found[task].success.estimate:.1f}" if task in found else NONE for task in tasks)
-    if overall is None:
-        yield from (NONE,) * (3 if len(tasks) > 1 else 2)
-        return
-    if len(tasks) > 1:
-        yield f"{100 * overall.success.estimate:.1f}"
-    yield f"{100 * overall.success.low:.0f} … {100 * overall.success.high:.0f}"
-    spread = overall.over_seeds
-    yield f"{100 * spread.error:.1f} ({spread.seeds})" if spread.of == "training" and spread.seeds > 1 else NONE
-
-
-def _paper(success: tuple[float, float] | None) -> str:
-    return NONE if success is None else f"{success[0]} ± {success[1]}"
+def _published(success: float | None) -> str | None:
+    return None if success is None else str(success)
 
 
 def circumstances(study: Study) -> Iterator[str]:
-    """What any number of a study must be read with."""
+    """Say what any number of a study must be read with."""
     scale = study.scale
     yield f"scale {scale.name}, preset {scale.preset}, {study.sim}, state observations; printed at commit {commit()}"
     if scale.minutes is not None:
@@ -145,50 +143,54 @@ def circumstances(study: Study) -> Iterator[str]:
 
 
 def not_run(absent: Sequence[str]) -> tuple[str, ...]:
-    """The note that says what is missing, if anything is."""
+    """Return the note that says what is missing, if anything is."""
     return (f"not run: {', '.join(absent)}",) if absent else ()
 
 
 def absences(rows: Iterable[Row]) -> list[str]:
-    """What rows lack: everything, or training seeds, or the rest of an evaluation that was begun."""
+    """Return what rows lack: everything, or training seeds, or the rest of an evaluation that was begun."""
     told = []
     for row in rows:
         if not row.records and not any(row.absent.values()):
             told.append(row.label)
             continue
         for seed, episodes in row.absent.items():
-            told.append(f"{row.label} seed {seed}" + f" (only {episodes} episodes, left out)" * (episodes > 0))
+            partial = f" (only {episodes} episodes, left out)" if episodes else ""
+            told.append(f"{row.label} seed {seed}{partial}")
     return told
 
 
 def _about(rows: Sequence[Row], tasks: int) -> Iterator[str]:
-    """Episodes, seeds and what went wrong in them."""
+    """Say how many episodes and seeds there are, and what went wrong in them."""
     yield from not_run(absences(rows))
     groups: dict[tuple[int, int], list[str]] = {}
     for row in rows:
         if row.records:
-            groups.setdefault((len(row.records) // tasks, _seeds(row)), []).append(row.label)
+            groups.setdefault((len(row.records) // tasks, row.training_seeds), []).append(row.label)
     for (episodes, seeds), labels in sorted(groups.items()):
-        few = "; too few for any claim" * (episodes < _FEW)
-        told = f"{episodes} episodes per task from {seeds} training seed{'s' * (seeds > 1)}"
-        yield f"{', '.join(labels)}: {told}{few}"
+        few = "; too few for any claim" if episodes < _FEW else ""
+        yield f"{', '.join(labels)}: {episodes} episodes per task from {count_nouns(seeds, 'training seed')}{few}"
     for row in rows:
-        overall = row.overall
-        if overall is not None and overall.failed_decodes:
-            yield f"{row.label}: {overall.failed_decodes:.1%} of its chunks did not decode; the robot held still then"
-        if overall is not None and overall.crashes:
-            yield f"{row.label}: the simulator died in {len(overall.crashes)} episodes"
+        yield from _problems(row)
     if groups:
-        between = "; ± seeds: between trainings" if any(_seeds(row) > 1 for row in rows) else ""
+        between = "; ± seeds: between trainings" if any(row.training_seeds > 1 for row in rows) else ""
         yield f"95 % and p: over initial conditions, for these policies as trained{between}"
         commits = sorted({each for row in rows for each in row.commits}) or ["unknown"]
-        sources = sorted({record.data_source for row in rows for record in row.records})
+        sources = sorted({record.demonstrator for row in rows for record in row.records})
         yield f"evaluated at commit {' and '.join(commits)}, {' and '.join(sources)} demonstrations"
         yield "the paper's policies see images and were trained for longer, with 5 seeds"
 
 
+def _problems(row: Row) -> Iterator[str]:
+    overall = row.overall
+    if overall is not None and overall.failed_decodes:
+        yield f"{row.label}: {overall.failed_decodes:.1%} of its chunks did not decode; the robot held still then"
+    if overall is not None and overall.crashes:
+        yield f"{row.label}: the simulator died in {len(overall.crashes)} episodes"
+
+
 def _ways(rows: Sequence[Row], *, alike: bool) -> Iterator[str]:
-    """Where rows were not made alike: by which protocol each was."""
+    """Say by which protocol each row was made, where they were not made alike."""
     groups: dict[str, list[str]] = {}
     for row in rows:
         for way in sorted({f"{protocol_name(r.key.protocol)} on {r.key.split} conditions" for r in row.records}):
@@ -198,21 +200,17 @@ def _ways(rows: Sequence[Row], *, alike: bool) -> Iterator[str]:
         yield f"protocols{'' if alike else ', which differ on purpose'}: {told}"
 
 
-def _seeds(row: Row) -> int:
-    return len({record.key.training_seed for record in row.records})
-
-
 def decide(claim: str, chain: Sequence[str], rows: Sequence[Row], tasks: int, *, alike: bool = True) -> str:
-    """Whether a claim held, on the initial conditions that both sides met."""
+    """Return whether a claim held, on the initial conditions that both sides met."""
     found = {row.label: row for row in rows if row.records}
     few = [label for label in chain if label in found and len(found[label].records) < _FEW * tasks]
     if few:
         return f"claim: {claim}: undecided, too few episodes of {', '.join(few)}"
-    once = [label for label in chain if label in found and _seeds(found[label]) == 1]
-    trained = f"; trained once: {', '.join(once)}" if once else ""
     decided = decide_claim(
         (claim, chain),
         found,
         lambda worse, better: compare_policies(found[worse].records, found[better].records, same_protocol=alike),
     )
-    return decided + trained
+    # A difference between policies that were trained once may be one between trainings.
+    once = [label for label in chain if label in found and found[label].training_seeds == 1]
+    return f"{decided}; trained once: {', '.join(once)}" if once else decided

@@ -11,8 +11,8 @@ from oat.errors import InvalidOption
 from oat.export.folded_blocks import FoldedBlock, FoldedBlocks, FoldedMemory
 from oat.nn.transformer import DecoderBlock
 from oat.tokenizers.autoencoder import AutoencoderTokenizer
+from oat.tokenizers.base import ActionTokenizer
 from oat.tokenizers.decoder import SinglePassDecoder
-from oat.tokenizers.tokenizer import ActionTokenizer
 from oat.tokenizers.tokens import Tokens
 
 Ids = Int64[Tensor, "batch width"]
@@ -69,7 +69,7 @@ class SinglePassDetokenizer(Detokenizer):
         with torch.no_grad():
             embedding = [*tokenizer.from_code.weight.mT, tokenizer.from_code.bias, tokenizer.mask]
             buffers = {
-                "codes": tokenizer.fsq.decode(torch.arange(tokenizer.vocab_size)),
+                "codes": tokenizer.quantizer.decode(torch.arange(tokenizer.vocab_size)),
                 "basis": self.memory.project(torch.stack(embedding)),
                 "token_positions": self.memory.project(tokenizer.token_positions),
                 "start": self._mix(self.blocks.layers[0], decoder.queries[None], torch.arange(len(decoder.queries)))[0],
@@ -101,9 +101,11 @@ class SinglePassDetokenizer(Detokenizer):
 
 
 def make_detokenizer(tokenizer: ActionTokenizer) -> Detokenizer:
-    """Return the fastest for the tokenizer's kind, or raise `InvalidOption`: FAST's merges are not a tensor program."""
-    if not tokenizer.total:
-        raise InvalidOption(f"{tokenizer.kind} decodes by merging strings, which ONNX cannot do; use its checkpoint")
-    if isinstance(tokenizer, AutoencoderTokenizer) and isinstance(tokenizer.decoder, SinglePassDecoder):
-        return SinglePassDetokenizer(tokenizer, tokenizer.decoder)
-    return Detokenizer(tokenizer)
+    """Return the fastest for the tokenizer's kind, or raise `InvalidOption` where decoding is not a tensor program."""
+    if tokenizer.not_a_graph is not None:
+        raise InvalidOption(f"{tokenizer.kind} {tokenizer.not_a_graph}, which ONNX cannot do; use its checkpoint")
+    decoder = tokenizer.foldable_decoder()
+    if decoder is None:
+        return Detokenizer(tokenizer)
+    assert isinstance(tokenizer, AutoencoderTokenizer)
+    return SinglePassDetokenizer(tokenizer, decoder)

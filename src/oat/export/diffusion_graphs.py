@@ -14,7 +14,7 @@ from oat.export.graphs import ROWS, Graph, context_graph, example_memory, exampl
 from oat.policies.context import ContextConfig, Values
 from oat.policies.denoising_predictor import Actions, Denoise, DenoisingPredictor, ddim_step, signal_levels
 from oat.policies.diffusion import DiffusionPolicy
-from oat.tokenizers.tokenizer import ActionSpace
+from oat.tokenizers.space import ActionSpace
 
 
 class DenoisingStep(nn.Module):

@@ -75,7 +75,7 @@ def write_graphs(policy: Policy, folder: Path, precision: Precision = "float32")
         "context": config_to_json(policy.observed),
         "space": config_to_json(policy.space),
         "shape": shape,
-        "trained_on": policy.trained_on,
+        "trained_on": policy.training_record.to_json(),
     }
     (folder / CONFIG_FILE).write_text(json.dumps(described, indent=2, ensure_ascii=False))
 

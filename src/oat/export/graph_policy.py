@@ -17,7 +17,7 @@ from oat.interfaces import Observation
 from oat.policies.context import ContextConfig, Values, read_values
 from oat.policies.policy import Policy
 from oat.policies.predictor import ChunkPredictor
-from oat.tokenizers.tokenizer import ActionSpace
+from oat.tokenizers.space import ActionSpace
 
 
 class GraphPolicy(ChunkPredictor):

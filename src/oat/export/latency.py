@@ -17,7 +17,7 @@ from oat.export.config import EngineName, LatencyConfig
 from oat.export.export import write_graphs
 from oat.export.loading import compile_policy, load_predictor, load_runtime
 from oat.policies import ChunkPredictor, Decoding, DecodingOptions, Policy
-from oat.tables.terminal import make_table
+from oat.tables.terminal import make_rich_table
 
 Name = TypeVar("Name", bound=str)
 
@@ -27,7 +27,7 @@ _BLOCK = 10  # chunks of one engine in a row: the caches are then its own, and l
 def measure_latency(config: LatencyConfig) -> None:
     """Time every engine with every K and batch size, and print them side by side."""
     predictors = _predictors(config)
-    table = make_table("milliseconds per chunk: p50 / p95 / p99", "decoding", "batch", *predictors)
+    table = make_rich_table("milliseconds per chunk: p50 / p95 / p99", "decoding", "batch", *predictors)
     for rows in config.batch:
         for decoding in _decodings(config, next(iter(predictors.values()))):
             _add_row(table, predictors, decoding, rows, config.repeats)

@@ -12,7 +12,7 @@ from oat.export.graph_policy import GraphPolicy, graph_class
 from oat.io.checkpoints import CONFIG_FILE, VERSION, checkpoint_kind, config_from_json
 from oat.policies import POLICIES, ChunkPredictor, Policy, load_policy
 from oat.policies.context import ContextConfig
-from oat.tokenizers.tokenizer import ActionSpace
+from oat.tokenizers.space import ActionSpace
 
 RUNTIME = "runtime"
 """The kind that config.json of an export tells."""

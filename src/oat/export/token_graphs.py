@@ -21,7 +21,7 @@ from oat.policies.decoding import Noise, TokenDecoding, TokenLimits, likely_toke
 from oat.policies.predictor import Chunk
 from oat.policies.stopping import StoppingRule
 from oat.policies.token_predictor import Ids, LogProbabilities, NextToken, TokenPredictor
-from oat.tokenizers.tokenizer import ActionSpace
+from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens
 
 Cache = Float[Tensor, "batch cache_heads length head_dim"]

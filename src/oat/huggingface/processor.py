@@ -14,27 +14,23 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from oat.errors import InvalidActions, InvalidOption, InvalidTokens, unknown_name
+from oat.errors import InvalidActions, InvalidOption, InvalidTokens
 from oat.io.checkpoints import CONFIG_FILE, WEIGHTS_FILE
 from oat.io.extras import import_extra
 from oat.nn.fsq import levels_within
-from oat.tokenizers.oat import PROCESSOR_CONFIG, OATConfig, OATTokenizer
-from oat.tokenizers.tokenizer import MaxError
+from oat.tokenizers.oat import PROCESSOR_CONFIG, OATTokenizer
 from oat.tokenizers.tokens import Array
-from oat.training.config import override
-from oat.training.tokenizers import PRESETS
+from oat.tokenizers.tolerance import MaxError
 
 import_extra("transformers", "hf")
 from huggingface_hub import HfApi, hf_hub_download  # noqa: E402
 from transformers.processing_utils import ProcessorMixin  # noqa: E402
 
-from oat.huggingface.fitting import fit_chunks  # noqa: E402
-
 _DOWNLOAD_OPTIONS = ("revision", "token", "cache_dir", "force_download", "local_files_only")
 
 
 class OATProcessor(ProcessorMixin):
-    """Chunks in action units → ordered tokens → chunks in action units; every prefix decodes.
+    """Turn chunks in action units into ordered tokens and back; every prefix decodes.
 
     Where FAST's processor would be, this one works, too; `oat` is the tokenizer inside.
     """
@@ -47,18 +43,22 @@ class OATProcessor(ProcessorMixin):
 
     @property
     def vocab_size(self) -> int:
+        """Return how many token ids there are."""
         return self.oat.vocab_size
 
     @property
     def max_tokens(self) -> int:
+        """Return the tokens of a whole chunk."""
         return self.oat.max_tokens
 
     @property
     def time_horizon(self) -> int:
+        """Return the actions per chunk."""
         return self.oat.action_horizon
 
     @property
     def action_dim(self) -> int:
+        """Return the numbers per action."""
         return self.oat.action_dim
 
     def __call__(
@@ -69,7 +69,7 @@ class OATProcessor(ProcessorMixin):
         state: Array | None = None,
         max_error: MaxError | float | None = None,
     ) -> list[list[int]]:
-        """The tokens of chunks (batch, time, dim), or of one chunk (time, dim), as `OATTokenizer.encode` gives them."""
+        """Return the tokens of chunks (batch, time, dim), or of one chunk (time, dim), as `OATTokenizer.encode`."""
         actions = torch.as_tensor(action_chunk)
         return self.oat.encode(actions[None] if actions.ndim == 2 else actions, valid_mask, state, max_error).tolist()
 
@@ -81,7 +81,7 @@ class OATProcessor(ProcessorMixin):
         action_dim: int | None = None,
         state: Array | None = None,
     ) -> np.ndarray:
-        """Chunks (batch, time, dim), or their first `time_horizon` steps.
+        """Return chunks (batch, time, dim), or their first `time_horizon` actions.
 
         Every list of one id or more decodes. A chunk has `max_tokens` ids; what a model wrote after them is left out.
         """
@@ -103,16 +103,15 @@ class OATProcessor(ProcessorMixin):
         action_dim: int | None = None,
         preset: str = "cpu",
         steps: int | None = None,
+        minutes: float | None = None,
         seed: int = 0,
         device: str = "cpu",
     ) -> "OATProcessor":
-        """A new processor, trained on chunks (time, dim) of one shape, in action units; it takes minutes.
+        """Return a new processor, trained on chunks (time, dim) of one shape, in action units; it takes minutes.
 
         `vocab_size` is the largest that it may have: 1024 gives the paper's 1000 ids. FAST's `scale` has no meaning
-        here: how fine a chunk is depends on the number of its tokens. Presets and their steps are those of `oat fit`.
+        here: how fine a chunk is depends on the number of its tokens. The rest is as in `OATTokenizer.fit`.
         """
-        if preset not in PRESETS:
-            raise unknown_name("preset", preset, PRESETS)
         if scale is not None:
             warnings.warn("OAT has no scale; it is ignored. More tokens are finer.", stacklevel=2)
         chunks = [torch.as_tensor(chunk, dtype=torch.float32).cpu() for chunk in action_data]
@@ -122,19 +121,16 @@ class OATProcessor(ProcessorMixin):
         time, dim = shapes.pop()
         if time_horizon not in (None, time) or action_dim not in (None, dim):
             raise InvalidActions(f"the chunks are {time} × {dim}, not {time_horizon} × {action_dim}")
-        actions = torch.stack(chunks)
-        if not bool(torch.isfinite(actions).all()):
-            raise InvalidActions("the chunks hold values that are not finite")
-        config = OATConfig(**vars(replace(PRESETS[preset].model, levels=levels_within(vocab_size))))
-        recipe = override(replace(PRESETS[preset].training, seed=seed), steps=steps)
-        tokenizer = fit_chunks(actions, config, recipe, device)
-        options = f"vocab_size={vocab_size}, preset={preset!r}, steps={recipe.steps}, seed={seed}"
-        tokenizer.fitted_to["command"] = f"OATProcessor.fit(action_data, {options})"
+        how: dict[str, Any] = {"preset": preset, "steps": steps, "minutes": minutes, "seed": seed, "device": device}
+        tokenizer = OATTokenizer.fit(torch.stack(chunks), levels=levels_within(vocab_size), **how)
+        record = tokenizer.training_record
+        options = f"vocab_size={vocab_size}, preset={preset!r}, steps={record.step}, seed={seed}"
+        tokenizer.training_record = replace(record, command=f"OATProcessor.fit(action_data, {options})")
         return cls(tokenizer)
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> "OATProcessor":  # type: ignore[override]
-        """From a directory that `save_pretrained` wrote, or from the Hub."""
+        """Return the processor of a directory that `save_pretrained` wrote, or of the Hub."""
         directory = Path(pretrained_model_name_or_path).expanduser()
         if not directory.is_dir():
             chosen = {name: options[name] for name in _DOWNLOAD_OPTIONS if name in options}
@@ -170,5 +166,5 @@ class OATProcessor(ProcessorMixin):
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """What processor_config.json holds; the rest is in config.json and model.safetensors."""
+        """Return what processor_config.json holds; the rest is in config.json and model.safetensors."""
         return dict(PROCESSOR_CONFIG)

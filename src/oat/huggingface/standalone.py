@@ -1,4 +1,4 @@
-"""The part of this library that a class needs, as one file.
+"""Gather the part of this library that a class needs into one file.
 
 A processor on the Hugging Face Hub brings its own Python file, for people who have not installed `oat`. Ours is made of
 the library's source whenever a processor is saved: the class, every definition that it refers to, theirs in turn, word
@@ -14,7 +14,10 @@ from importlib.util import find_spec
 
 _PACKAGE = "oat."
 _PROCESSOR = ("oat.huggingface.processor", "OATProcessor")
-_INSTEAD = dict.fromkeys(("jaxtyping", "oat.huggingface.standalone"), "oat.huggingface.alone")
+_REPLACED = dict.fromkeys(
+    ("jaxtyping", "oat.huggingface.standalone", "oat.io.flags", "oat.io.progress"), "oat.huggingface.replacements"
+)
+"""Modules that the file leaves behind, and where their names are found instead."""
 _HEADER = '''"""OAT, ordered action tokenization, as a Hugging Face processor: all of it in one file.
 
 Made from the source of the `oat` package (Apache-2.0), which is the place to read and to change it. Beside transformers
@@ -28,15 +31,16 @@ Imports = dict[str, tuple[str, str | None]]
 
 @cache
 def processor_source() -> str:
-    """The Python file that a saved processor brings along."""
+    """Return the Python file that a saved processor brings along."""
     return gather(*_PROCESSOR)
 
 
 def gather(module: str, name: str) -> str:
-    """The definition of `name` in `module` with all it needs, as the text of one file."""
+    """Return the definition of `name` in `module` with all it needs, as the text of one file."""
     found = _Gathering()
     found.add(module, name)
-    parts, seen = [_HEADER, _import_lines(found.imports)], set[str]()
+    parts = [_HEADER, _import_lines(found.imports)]
+    seen = set[str]()
     for each in found.order.static_order():
         texts = [text for _, text in sorted(found.chosen.get(each, {}).items()) if text not in seen]
         seen.update(texts)
@@ -45,7 +49,8 @@ def gather(module: str, name: str) -> str:
 
 
 def _import_lines(imports: Imports) -> str:
-    modules, names = list[str](), dict[str, list[str]]()
+    modules = list[str]()
+    names = dict[str, list[str]]()
     for local, (module, original) in sorted(imports.items()):
         target = original or module
         renamed = target if local == target else f"{target} as {local}"
@@ -56,7 +61,7 @@ def _import_lines(imports: Imports) -> str:
 
 @dataclass(frozen=True)
 class _Module:
-    """A module's top level, taken apart."""
+    """Hold a module's top level, taken apart."""
 
     lines: list[str]
     definitions: dict[str, ast.stmt] = field(default_factory=dict)
@@ -64,9 +69,16 @@ class _Module:
     imports: Imports = field(default_factory=dict)
 
     def text(self, statement: ast.stmt) -> str:
+        """Return a statement's lines, without imports from this package inside it."""
         decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
         first = min([statement.lineno, *(decorator.lineno for decorator in decorators)])
-        return "\n".join(self.lines[first - 1 : statement.end_lineno])
+        last = statement.end_lineno or statement.lineno
+        left_out = {
+            number
+            for late in _late_imports(statement)
+            for number in range(late.lineno, (late.end_lineno or late.lineno) + 1)
+        }
+        return "\n".join(self.lines[number - 1] for number in range(first, last + 1) if number not in left_out)
 
 
 @cache
@@ -87,8 +99,14 @@ def _read(name: str) -> _Module:
     return module
 
 
+def _late_imports(statement: ast.stmt) -> list[ast.ImportFrom]:
+    """Return the imports from this package inside a definition."""
+    nodes = [node for node in ast.walk(statement) if isinstance(node, ast.ImportFrom)]
+    return [node for node in nodes if str(node.module).startswith(_PACKAGE)]
+
+
 def _bound(statement: ast.stmt) -> set[str]:
-    """The names that a statement defines."""
+    """Return the names that a statement defines."""
     if isinstance(statement, ast.FunctionDef | ast.ClassDef):
         return {statement.name}
     targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", ast.Pass())]
@@ -96,7 +114,7 @@ def _bound(statement: ast.stmt) -> set[str]:
 
 
 class _Gathering:
-    """What has been found to be needed."""
+    """Collect what is found to be needed."""
 
     def __init__(self) -> None:
         self.order = TopologicalSorter[str]()
@@ -115,7 +133,7 @@ class _Gathering:
             self._import(module, name, *source.imports[name])
 
     def _import(self, module: str, name: str, origin: str, original: str | None) -> None:
-        origin = _INSTEAD.get(origin, origin)
+        origin = _REPLACED.get(origin, origin)
         if not origin.startswith(_PACKAGE):
             known = self.imports.setdefault(name, (origin, original))
             assert known == (origin, original), f"{name} is from {origin} in {module}, but from {known[0]} elsewhere"
@@ -127,15 +145,16 @@ class _Gathering:
 
     def _define(self, module: str, statement: ast.stmt) -> None:
         self.order.add(module)
-        text, chosen = _read(module).text(statement), self.chosen.setdefault(module, {})
+        text = _read(module).text(statement)
+        chosen = self.chosen.setdefault(module, {})
         if statement.lineno in chosen:
             return
         chosen[statement.lineno] = text
         for name in _bound(statement):
             assert self._texts.setdefault(name, text) == text, f"{name} of {module} is something else elsewhere, too"
-        nodes = list(ast.walk(statement))
-        for node in nodes:
-            late = isinstance(node, ast.ImportFrom) and str(node.module).startswith(_PACKAGE)
-            assert not late, f"{module} imports from oat inside {text.splitlines()[0]}; it must do so at its top"
-        for name in sorted({node.id for node in nodes if isinstance(node, ast.Name)}):
+        for name in sorted({node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}):
             self.add(module, name)
+        # In one file all names are there when a function is called, so that a late import needs no order of modules.
+        for late in _late_imports(statement):
+            for alias in late.names:
+                self.add(str(late.module), alias.name)

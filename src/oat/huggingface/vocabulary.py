@@ -17,7 +17,7 @@ from transformers import LogitsProcessor, PreTrainedModel  # noqa: E402
 
 @dataclass(frozen=True)
 class ActionVocabulary:
-    """Action token t is the language model's id `first` + t, or `first` - t if they run backwards."""
+    """Map action token t to the language model's id `first` + t, or `first` - t if they run backwards."""
 
     first: int
     """The id of action token 0."""
@@ -27,14 +27,14 @@ class ActionVocabulary:
 
     @classmethod
     def reserve(cls, model: PreTrainedModel, size: int) -> "ActionVocabulary":
-        """New ids behind all that the model has; its embeddings grow, and no word changes its meaning."""
+        """Append new ids behind all that the model has: its embeddings grow, and no word changes its meaning."""
         first = len(cast(Tensor, model.get_input_embeddings().weight))
         model.resize_token_embeddings(first + size)
         return cls(first, size)
 
     @classmethod
     def reuse(cls, llm_vocab_size: int, size: int, skip: int = 0) -> "ActionVocabulary":
-        """The model's last ids, backwards, all but the `skip` very last, as π0-FAST does: there `skip` is 128.
+        """Take the model's last ids, backwards, all but the `skip` very last, as π0-FAST does: there `skip` is 128.
 
         The model keeps its shape; rare words give up their embeddings.
         """
@@ -50,17 +50,17 @@ class ActionVocabulary:
 
     @property
     def lowest(self) -> int:
-        """The smallest of the language model's ids that are action tokens; the others follow without gaps."""
+        """Return the smallest of the language model's ids that are action tokens; the others follow without gaps."""
         return self.first - self.size + 1 if self.backwards else self.first
 
     def to_llm(self, tokens: Iterable[int]) -> list[int]:
-        """The language model's ids of action tokens."""
+        """Return the language model's ids of action tokens."""
         tokens = [int(token) for token in tokens]
         self._check(tokens, tokens)
         return [self.first - token if self.backwards else self.first + token for token in tokens]
 
     def from_llm(self, ids: Iterable[int]) -> list[int]:
-        """The action tokens that the language model's ids stand for."""
+        """Return the action tokens that the language model's ids stand for."""
         ids = [int(number) for number in ids]
         tokens = [self.first - number if self.backwards else number - self.first for number in ids]
         self._check(tokens, ids)
@@ -69,10 +69,10 @@ class ActionVocabulary:
     def _check(self, tokens: list[int], given: list[int]) -> None:
         for place, (token, number) in enumerate(zip(tokens, given, strict=True)):
             if not 0 <= token < self.size:
-                raise InvalidTokens(f"id {number} at place {place} is none of the {self.size} action tokens")
+                raise InvalidTokens(f"id {number} at place {place} is not one of the {self.size} action tokens")
 
     def mask(self, llm_vocab_size: int) -> Bool[Tensor, " vocab"]:
-        """True for the ids that are action tokens."""
+        """Return True for the ids that are action tokens."""
         end = self.lowest + self.size
         if end > llm_vocab_size:
             raise InvalidOption(f"action tokens have ids up to {end - 1}, the model's vocabulary only {llm_vocab_size}")
@@ -81,7 +81,7 @@ class ActionVocabulary:
 
 
 class ActionTokensOnly(LogitsProcessor):
-    """For `generate`: after the prompt, `num_tokens` action tokens and then the end; anything else is impossible.
+    """Make `generate` write `num_tokens` action tokens after the prompt and then the end, and nothing else.
 
     OAT decodes any number of tokens, so `num_tokens` is the choice between fast and fine.
     """
@@ -89,8 +89,10 @@ class ActionTokensOnly(LogitsProcessor):
     def __init__(self, vocabulary: ActionVocabulary, num_tokens: int, prompt_length: int, eos_token_id: int) -> None:
         if num_tokens < 1:
             raise InvalidOption(f"a chunk needs at least one token, got {num_tokens}")
-        self.vocabulary, self.num_tokens = vocabulary, num_tokens
-        self.prompt_length, self.eos_token_id = prompt_length, eos_token_id
+        self.vocabulary = vocabulary
+        self.num_tokens = num_tokens
+        self.prompt_length = prompt_length
+        self.eos_token_id = eos_token_id
 
     def __call__(
         self, input_ids: Int64[Tensor, "batch length"], scores: Float[Tensor, "batch vocab"]

@@ -23,11 +23,14 @@ def explain_write_errors(target: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if "No space left" in str(error) or error.errno in _FULL:  # Arrow keeps the number only in its text
-            reason, remedy = "the disk is full", "free some space and run again"
+            reason = "the disk is full"
+            remedy = "free some space and run again"
         elif error.errno in _FORBIDDEN:
-            reason, remedy = os.strerror(error.errno), "check the owner and mode of its directory"
+            reason = os.strerror(error.errno)
+            remedy = "check the owner and mode of its directory"
         else:
-            reason, remedy = error.strerror or str(error), "choose another place"
+            reason = error.strerror or str(error)
+            remedy = "choose another place"
         raise WriteFailed(
             f"cannot write {target}: {reason}. Nothing that existed before was changed; {remedy}."
         ) from error
@@ -35,7 +38,7 @@ def explain_write_errors(target: Path) -> Iterator[None]:
 
 @contextmanager
 def staged_file(target: Path, durable: bool = True) -> Iterator[Path]:
-    """A temporary path beside `target` that replaces it when the block succeeds and vanishes when it fails.
+    """Yield a temporary path beside `target` that replaces it when the block succeeds and vanishes when it fails.
 
     A durable file survives a power failure, too, at the price of waiting for the disk.
     """
@@ -53,7 +56,7 @@ def staged_file(target: Path, durable: bool = True) -> Iterator[Path]:
 
 
 def identity(path: Path) -> int | None:
-    """Tells whether a path still names the same directory; None when there is nothing."""
+    """Return a number by which to tell whether a path still names the same directory; None when there is nothing."""
     try:
         return path.stat().st_ino
     except (FileNotFoundError, NotADirectoryError):
@@ -61,22 +64,24 @@ def identity(path: Path) -> int | None:
 
 
 class StagedDirectory:
-    """A directory built beside `target`; `commit` puts it in target's place at once, `discard` removes it.
+    """Build a directory beside `target`; `commit` puts it in target's place at once, `discard` removes it.
 
     `replaces` is the identity of what may be replaced (see `identity`): if another process changes the target in the
     meantime, `commit` refuses, and what the other wrote stays.
     """
 
     def __init__(self, target: Path, replaces: int | None) -> None:
-        self.target, self.replaces = target.resolve(), replaces
+        self.target = target.resolve()
+        self.replaces = replaces
         with explain_write_errors(self.target):
             self.target.parent.mkdir(parents=True, exist_ok=True)
             self.path = _beside(self.target)
             self.path.mkdir()
 
     def commit(self) -> None:
-        """Make the directory appear at `target`."""
+        """Make the directory appear at `target`; raise `DatasetExists` if another process changed it meanwhile."""
         with explain_write_errors(self.target):
+            # Contents first: after a power failure, a renamed directory must not hold empty files.
             for file in self.path.rglob("*"):
                 if file.is_file():
                     _sync(file)
@@ -107,12 +112,13 @@ class StagedDirectory:
         return DatasetExists(f"{self.target} was changed by another process in the meantime; it was left as it is")
 
     def discard(self) -> None:
+        """Remove what was built, if it was not put in place; this may be called twice."""
         shutil.rmtree(self.path, ignore_errors=True)
 
 
 @contextmanager
 def staged_directory(target: Path) -> Iterator[Path]:
-    """A directory to fill that appears at `target`, replacing what is there, when the block succeeds."""
+    """Yield a directory to fill that appears at `target`, replacing what is there, when the block succeeds."""
     staging = StagedDirectory(target, identity(target))
     try:
         with explain_write_errors(staging.target):
@@ -124,7 +130,7 @@ def staged_directory(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def exclusive(folder: Path, purpose: str) -> Iterator[None]:
-    """Hold a folder for this process alone; the lock ends with the process, however it ends."""
+    """Lock a folder against other processes; the lock ends with this process, however it ends."""
     with explain_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / "lock").open("w")
@@ -149,7 +155,7 @@ def link_or_copy(source: Path, destination: Path) -> None:
 
 
 def _beside(target: Path) -> Path:
-    """A free path next to `target`, after removing those that killed processes of this host left."""
+    """Return a free path next to `target`, after removing those that killed processes of this machine left."""
     prefix = f".{target.stem[:100]}.partial-{socket.gethostname()}-"
     for left in target.parent.glob(f"{_escaped(prefix)}*"):
         owner = left.name.removeprefix(prefix).split("-")[0]
@@ -159,11 +165,12 @@ def _beside(target: Path) -> Path:
 
 
 def _escaped(text: str) -> str:
-    """For use in a glob pattern."""
+    """Return text whose special characters stand for themselves in a glob pattern."""
     return "".join(f"[{c}]" if c in "*?[" else c for c in text)
 
 
 def _sync(path: Path) -> None:
+    """Wait until a file's contents, or a directory's entries, are on the disk."""
     if path.is_dir() and os.name == "nt":
         return  # Windows cannot open directories
     handle = os.open(path, os.O_RDONLY)
@@ -180,7 +187,8 @@ def _exchange(first: Path, second: Path) -> None:
     """Swap two paths: in one system call on Linux (RENAME_EXCHANGE), else by renaming the old one out of the way."""
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if os.name == "posix" else None
     if renameat2 is not None:
-        current_directory, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+        current_directory = -100  # AT_FDCWD of fcntl.h
+        exchange = 2  # RENAME_EXCHANGE of linux/fs.h
         if renameat2(current_directory, os.fsencode(first), current_directory, os.fsencode(second), exchange) == 0:
             return
     previous = second.with_name(f".{second.name}.previous-{os.getpid()}")
@@ -194,10 +202,11 @@ def _exchange(first: Path, second: Path) -> None:
 
 
 def _is_alive(process: int) -> bool:
+    """Return whether a process of this machine exists; signal 0 only asks."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except OSError:
+    except OSError:  # it exists, but belongs to somebody else
         return True
     return True

@@ -11,14 +11,13 @@ import typing
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from oat.data.transforms import ActionTransform, from_config, to_config
 from oat.errors import CheckpointError, OatError
 from oat.io.atomic import staged_directory
 from oat.io.model_cards import ModelCard
@@ -31,13 +30,27 @@ BEST = "best"
 Config = TypeVar("Config")
 
 
+@runtime_checkable
+class KnowsItsJson(Protocol):
+    """A value that is stored in its own way, such as an action transform, whose class its JSON must name."""
+
+    def to_json(self) -> Any:
+        """Return what config.json holds of it."""
+        ...
+
+    @classmethod
+    def from_json(cls, values: Any) -> Any:
+        """Return the value that `to_json` described, which may be of a subclass."""
+        ...
+
+
 @contextmanager
 def staged_checkpoint(directory: Path, kind: str) -> Iterator[Path]:
     """A directory to fill that replaces an earlier checkpoint of this kind at once; anything else is left alone."""
     free = not directory.exists() or (directory.is_dir() and not any(directory.iterdir()))
     found = checkpoint_kind(directory)
     if not free and found != kind:
-        what = "is no checkpoint" if found is None else f"holds {found!r}"
+        what = "is not a checkpoint" if found is None else f"holds {found!r}"
         raise CheckpointError(f"{directory} exists and {what}; it is not overwritten by {kind!r}")
     with staged_directory(directory) as staging:
         yield staging
@@ -96,9 +109,9 @@ def load_checkpoint(directory: Path, kinds: Collection[str]) -> tuple[dict[str, 
 
 
 def config_to_json(config: Any) -> Any:
-    """A frozen dataclass, with dataclasses and action transforms inside, as JSON-able values."""
-    if isinstance(config, ActionTransform):
-        return to_config(config)
+    """Return a frozen dataclass, with dataclasses and values that know their own JSON inside, as JSON-able values."""
+    if isinstance(config, KnowsItsJson):
+        return config.to_json()
     if dataclasses.is_dataclass(config):
         return {f.name: config_to_json(getattr(config, f.name)) for f in dataclasses.fields(config)}
     if isinstance(config, tuple | list):
@@ -107,7 +120,7 @@ def config_to_json(config: Any) -> Any:
 
 
 def config_from_json(kind: type[Config], values: dict[str, Any]) -> Config:
-    """The dataclass that `config_to_json` described."""
+    """Return the dataclass that `config_to_json` described."""
     hints = typing.get_type_hints(kind)
     try:
         return kind(**{name: _value(hints[name], value) for name, value in values.items()})
@@ -116,8 +129,8 @@ def config_from_json(kind: type[Config], values: dict[str, Any]) -> Config:
 
 
 def _value(hint: Any, value: Any) -> Any:
-    if hint is ActionTransform:
-        return from_config(value)
+    if isinstance(hint, type) and issubclass(hint, KnowsItsJson):
+        return hint.from_json(value)
     if isinstance(value, dict):  # perhaps an optional dataclass
         hint = next((kind for kind in typing.get_args(hint) if dataclasses.is_dataclass(kind)), hint)
     if dataclasses.is_dataclass(hint):

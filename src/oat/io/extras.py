@@ -5,13 +5,16 @@ from types import ModuleType
 
 from oat.errors import MissingExtra
 
+DISTRIBUTION = "ordered-action-tokenization"
+"""What `pip install` is told; `oat` on PyPI belongs to another project."""
+
 
 def import_extra(module: str, extra: str) -> ModuleType:
-    """Import `module`, or say which of our extras brings it."""
+    """Import `module`; raise `MissingExtra`, which names the extra to install, if it is not there."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
         missing = error.name or module
         raise MissingExtra(
-            f"this needs the Python package {missing!r}, which is not installed: pip install 'oat[{extra}]'"
+            f"this needs the Python package {missing!r}, which is not installed: pip install '{DISTRIBUTION}[{extra}]'"
         ) from error

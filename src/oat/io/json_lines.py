@@ -14,15 +14,16 @@ Parsed = TypeVar("Parsed")
 
 
 def read_json_lines(path: Path, parse: Callable[[Any], Parsed], kind: str) -> tuple[list[Parsed], int]:
-    """What the lines hold, and the bytes that they take; anything after those is a line that a kill cut short.
+    """Return what the lines hold and the bytes that they take; anything after those is a line that a kill cut short.
 
     A file whose name ends in .gz is compressed. Every line must parse as `kind`, such as "a record of an episode":
     damage is not passed over.
     """
-    parsed, size = list[Parsed](), 0
+    parsed: list[Parsed] = []
+    size = 0
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         for number, line in enumerate(file, start=1):
-            if not line.endswith(b"\n"):
+            if not line.endswith(b"\n"):  # only the last line can lack its end
                 break
             try:
                 parsed.append(parse(json.loads(line)))
@@ -33,14 +34,14 @@ def read_json_lines(path: Path, parse: Callable[[Any], Parsed], kind: str) -> tu
 
 
 class JsonLinesWriter:
-    """Appends to a file of which the first `size` bytes count."""
+    """Append lines to a file after its first `size` bytes; what follows them is cut off."""
 
     def __init__(self, path: Path, size: int) -> None:
         self.path = path
         with explain_write_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("ab")
-            self._file.truncate(size)
+            self._file.truncate(size)  # a line that was cut short would join with the next one
 
     def append(self, value: Any) -> None:
         """Write a line, and return when it is on the disk."""
@@ -50,4 +51,5 @@ class JsonLinesWriter:
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
+        """Close the file, of which every line is on the disk already."""
         self._file.close()

@@ -4,10 +4,10 @@ Cards are for people and for the Hugging Face Hub, and nothing reads them back: 
 the training is in config.json, too, so that a checkpoint that is loaded and saved again has the same card.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from oat.io.training_record import Measures, TrainingRecord
 
 CITATION = """@article{liu2026oat,
   title  = {{OAT}: Ordered Action Tokenization},
@@ -15,17 +15,6 @@ CITATION = """@article{liu2026oat,
   year   = {2026},
   url    = {https://ordered-action-tokenization.github.io/}
 }"""
-
-_MEANINGS = {
-    "mse": "MSE in model space",
-    "nll": "negative log-likelihood",
-    "accuracy": "accuracy",
-    "nll_chunk": "negative log-likelihood of a chunk",
-    "undecodable": "share of chunks that do not decode",
-    "tokens": "tokens per chunk",
-    "score": "score, which decides what checkpoint is the best (smaller is better)",
-}
-_NUMBERED = re.compile(r"(\w+)_(\d+)")
 
 
 @dataclass(frozen=True)
@@ -41,7 +30,7 @@ class ModelCard:
     shapes: Mapping[str, str]
     ranges: Sequence[tuple[float, float, float, float]]
     """Each action dimension's lowest and highest value in fitting, its centre and its spread."""
-    origin: Mapping[str, Any]
+    record: TrainingRecord
     """What config.json records of the data, the training and its measures."""
     bits: float | None = None
     """Bits per token, where measures are those of a tokenizer's prefixes."""
@@ -64,48 +53,71 @@ class ModelCard:
         return "\n\n".join([*begin, *(f"## {heading}\n\n{body}" for heading, body in sections.items())]) + "\n"
 
     def _data(self) -> str:
-        names = ("data", "episodes", "frames", "tasks", "validation", "seed")
-        labels = {"validation": "share held out", "seed": "seed of the split and the training"}
-        known = [(labels.get(name, name), _shown(self.origin[name])) for name in names if name in self.origin]
-        return _table(("", ""), known) if known else "Not recorded."
+        record = self.record
+        known = {
+            "data": record.data,
+            "episodes": record.episodes,
+            "frames": record.frames,
+            "tasks": record.tasks,
+            "share held out": record.validation,
+            "seed of the split and the training": record.seed,
+        }
+        rows = [(label, _shown(value)) for label, value in known.items() if value is not None]
+        return _table(("", ""), rows) if rows else "Not recorded."
 
     def _normalization(self) -> str:
-        kind = self.origin.get("normalization", "per dimension")
+        kind = self.record.normalization or "per dimension"
         rows = [(str(number), *map(_shown, row)) for number, row in enumerate(self.ranges)]
         about = "y = (x - centre) / spread; what lies outside the lowest and highest is taken for the nearest inside."
         return f"{kind}: {about}\n\n{_table(('dimension', 'lowest', 'highest', 'centre', 'spread'), rows)}"
 
     def _measures(self) -> str:
-        measures: Mapping[str, float] = self.origin.get("measures", {})
-        if not measures:
+        measures = self.record.measures
+        if measures is None:
             return "Not recorded."
-        matches = {name: _NUMBERED.fullmatch(name) for name in measures}
-        numbered = [(match[1], int(match[2])) for match in matches.values() if match]
-        parts = []
-        if numbered:
-            names, counts = list(dict.fromkeys(name for name, _ in numbered)), sorted({count for _, count in numbered})
-            rate = () if self.bits is None else ("bits",)
-            rows = []
-            for count in counts:
-                bits = () if self.bits is None else (f"{count * self.bits:.1f}",)
-                rows.append((str(count), *bits, *(_shown(measures.get(f"{name}_{count}", "")) for name in names)))
-            parts.append(_table(("tokens", *rate, *(_MEANINGS.get(name, name) for name in names)), rows))
-        others = [(_MEANINGS.get(name, name), _shown(measures[name])) for name, match in matches.items() if not match]
-        if others:
-            parts.append(_table(("", ""), others))
-        return "\n\n".join(parts)
+        parts = [self._by_tokens(measures), _single_measures(measures)]
+        return "\n\n".join(part for part in parts if part) or "Not recorded."
+
+    def _by_tokens(self, measures: Measures) -> str:
+        """Return the table of what was measured for one token, for two, and so on; nothing where nothing was."""
+        columns = {
+            "negative log-likelihood": measures.nll_of_token,
+            "accuracy": measures.accuracy_of_token,
+            "MSE in model space": measures.mse_of_prefix,
+        }
+        columns = {name: values for name, values in columns.items() if values}
+        rows = []
+        for tokens in sorted({tokens for values in columns.values() for tokens in values}):
+            rate = () if self.bits is None else (f"{tokens * self.bits:.1f}",)
+            rows.append((str(tokens), *rate, *(_shown(values.get(tokens, "")) for values in columns.values())))
+        header = ("tokens", *(() if self.bits is None else ("bits",)), *columns)
+        return _table(header, rows) if rows else ""
 
     def _training(self) -> str:
         parts = []
-        if "command" in self.origin:
-            parts.append(f"Made by\n\n```\n{self.origin['command']}\n```")
-        recipe = dict(self.origin.get("recipe") or {})
-        if "step" in self.origin:
-            recipe = {"steps taken": self.origin["step"], **recipe}
+        if self.record.command is not None:
+            parts.append(f"Made by\n\n```\n{self.record.command}\n```")
+        recipe = dict(self.record.recipe or {})
+        if self.record.step is not None:
+            recipe = {"steps taken": self.record.step, **recipe}
         if recipe:
             known = {name.replace("_", " "): _shown(value) for name, value in recipe.items() if value is not None}
             parts.append(_table(("", ""), list(known.items())))
         return "\n\n".join(parts) or "Not recorded."
+
+
+def _single_measures(measures: Measures) -> str:
+    """Return the table of measures that are one number each; nothing where there are none."""
+    known = {
+        "score, which decides what checkpoint is the best (smaller is better)": measures.score,
+        "tokens per chunk": measures.tokens,
+        "MSE in model space": measures.mse,
+        "negative log-likelihood of a chunk": measures.nll_of_chunk,
+        "share of chunks that do not decode": measures.undecodable,
+        **measures.others,
+    }
+    rows = [(label, _shown(value)) for label, value in known.items() if value is not None]
+    return _table(("", ""), rows) if rows else ""
 
 
 def _shown(value: object) -> str:

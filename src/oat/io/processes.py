@@ -1,4 +1,4 @@
-"""Processes that end when they must: workers of one thread each that never outlive their parent, and ourselves."""
+"""Processes that end when they must: single-threaded workers that never outlive their parent, and this process."""
 
 import contextlib
 import multiprocessing
@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 @contextlib.contextmanager
 def worker_pool(processes: int) -> Iterator[ProcessPoolExecutor]:
-    """A pool whose processes are ended at once when the block is left by an error or Ctrl-C."""
+    """Yield a pool whose processes are ended at once when the block is left by an error or Ctrl-C."""
     spawn = multiprocessing.get_context("spawn")  # a fork would carry over graphics contexts and file handles
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(processes, spawn, _start_worker)
@@ -30,9 +30,9 @@ def worker_pool(processes: int) -> Iterator[ProcessPoolExecutor]:
 
 @contextlib.contextmanager
 def single_threaded() -> Iterator[None]:
-    """Processes that are started now use one thread for numerics."""
+    """Let processes that are started inside the block use one thread for numerics."""
     before = os.environ.get("OMP_NUM_THREADS")
-    os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ["OMP_NUM_THREADS"] = "1"  # workers as many as cores, each with as many threads, would hinder each other
     try:
         yield
     finally:
@@ -43,9 +43,9 @@ def single_threaded() -> Iterator[None]:
 
 
 def leave_within(seconds: float, status: int) -> None:
-    """End this process so long after its main thread ended, even if another thread never does.
+    """End this process some seconds after its main thread ended, even if another thread never does.
 
-    An interruption can strike between a lock's acquisition and its release; who waits for that lock waits forever.
+    An interruption can strike between a lock's acquisition and its release; a thread that waits for it waits forever.
     """
 
     def leave() -> None:
@@ -57,7 +57,7 @@ def leave_within(seconds: float, status: int) -> None:
 
 
 def _start_worker() -> None:
-    """Leave Ctrl-C to the parent, and never outlive it."""
+    """Prepare a worker: leave Ctrl-C to the parent, and exit as soon as the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None

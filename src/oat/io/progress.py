@@ -1,4 +1,4 @@
-"""One progress bar for everything a person waits for."""
+"""The progress bar that every command shows while a person waits."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,19 +11,19 @@ from rich.progress import Progress as RichProgress
 
 @dataclass(frozen=True)
 class Progress:
-    """A running bar."""
+    """Advance a bar that is being shown."""
 
     _bar: RichProgress
     _task: int
 
     def advance(self, steps: int = 1, note: str = "") -> None:
-        """Move on, and show a short remark such as a rate."""
+        """Move the bar on, and show a short remark such as a rate."""
         self._bar.update(self._task, advance=steps, note=note)  # type: ignore[arg-type]
 
 
 @contextmanager
-def progress_bar(description: str, total: int, completed: int = 0, quiet: bool = False) -> Iterator[Progress]:
-    """A bar on standard error with time left; in a log file only its last state appears."""
+def progress_bar(description: str, total: int | None, completed: int = 0, quiet: bool = False) -> Iterator[Progress]:
+    """Show a bar on standard error with the time left; in a log file only its last state appears."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

@@ -10,15 +10,16 @@ from typing import Literal
 
 import torch
 from jaxtyping import Float, Int64
-from torch import Tensor, nn
+from torch import Tensor
 
 from oat.errors import InvalidOption
+from oat.nn.quantizer import Quantizer
 
 Grid = Literal["tanh", "symmetric"]
 
 
 def levels_within(size: int) -> tuple[int, ...]:
-    """5 to 8 levels in each of a few dimensions, with the largest vocabulary that does not exceed `size`."""
+    """Return 5 to 8 levels for each of a few dimensions, with the largest vocabulary that does not exceed `size`."""
     best: tuple[int, ...] = ()
     for dims in count(1):
         fitting = [levels for levels in combinations_with_replacement((8, 7, 6, 5), dims) if math.prod(levels) <= size]
@@ -30,8 +31,8 @@ def levels_within(size: int) -> tuple[int, ...]:
     return best
 
 
-class FSQ(nn.Module):
-    """Rounds each latent number to one of `levels[d]` values; the product of levels is the vocabulary.
+class FSQ(Quantizer):
+    """Round each latent number to one of `levels[d]` values; the product of levels is the vocabulary.
 
     tanh (the paper's): tanh squashes, an integer grid rounds; for even levels the grid is not symmetric about 0.
     symmetric: the logistic function squashes to (0, 1), which is cut into equal bins with their centres as values; for
@@ -45,21 +46,24 @@ class FSQ(nn.Module):
         super().__init__()
         if not levels or min(levels) < 2:
             raise InvalidOption(f"FSQ levels must be at least 2 each, got {levels}")
-        self.levels, self.grid = tuple(levels), grid
+        self.levels = tuple(levels)
+        self.grid = grid
         self.register_buffer("sizes", torch.tensor(levels), persistent=False)
         strides = [math.prod(levels[:dim]) for dim in range(len(levels))]
         self.register_buffer("strides", torch.tensor(strides), persistent=False)
 
     @property
     def dim(self) -> int:
+        """Return how many numbers a latent vector has."""
         return len(self.levels)
 
     @property
     def vocab_size(self) -> int:
+        """Return how many codes there are: the product of the levels."""
         return math.prod(self.levels)
 
     def position(self, latents: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n dim"]:
-        """Where each number lies on its level axis, in (-½, L-½): level i is everything that rounds to i."""
+        """Return where each number lies on its level axis, in (-½, L-½): level i is everything that rounds to i."""
         latents = latents if latents.dtype == torch.float64 else latents.float()
         sizes = self.sizes.to(latents.dtype)
         if self.grid == "symmetric":
@@ -70,32 +74,33 @@ class FSQ(nn.Module):
         return torch.tanh(latents + shift) * half - offset + (self.sizes // 2)
 
     def values(self, positions: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n dim"]:
-        """Level positions as numbers in [-1, 1], the decoder's input."""
+        """Return level positions as numbers in [-1, 1], the decoder's input."""
         if self.grid == "symmetric":
             return (2 * positions + 1) / self.sizes - 1
         half = self.sizes // 2
         return (positions - half) / half
 
     def forward(self, latents: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n dim"]:
-        """Quantized values with the gradient of the unquantized ones (straight through)."""
+        """Return quantized values with the gradient of the unquantized ones (straight through)."""
         with torch.autocast(latents.device.type, enabled=False):
             position = self.position(latents)
             rounded = self.round(position).to(position.dtype)
             return self.values(position + (rounded - position).detach())
 
     def round(self, positions: Float[Tensor, "*n dim"]) -> Int64[Tensor, "*n dim"]:
+        """Return the number of the nearest level on each axis, 0 … L-1."""
         return positions.round().long().clamp(min=torch.zeros_like(self.sizes), max=self.sizes - 1)
 
     def encode(self, positions: Float[Tensor, "*n dim"]) -> Int64[Tensor, "*n"]:
-        """The vocabulary index of each rounded position."""
+        """Return the vocabulary index of each rounded position, whose levels are its digits."""
         return (self.round(positions) * self.strides).sum(-1)
 
     def decode(self, ids: Int64[Tensor, "*n"]) -> Float[Tensor, "*n dim"]:
-        """The quantized values of vocabulary indices."""
+        """Return the quantized values of vocabulary indices."""
         return self.values(((ids[..., None] // self.strides) % self.sizes).float())
 
     def margin(self, positions: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n"]:
-        """How far the number nearest to a rounding boundary is from it, in levels."""
+        """Return how far the number nearest to a rounding boundary is from it, in levels."""
         below_top = positions.clamp(min=torch.zeros_like(self.sizes), max=self.sizes - 1)
         inner = (positions - below_top) == 0  # beyond the outermost levels there is no boundary
         distance = 0.5 - (positions - positions.round()).abs()

@@ -16,8 +16,6 @@ from torch.nn import functional as F
 from oat.nn.cache import Heads, KeysValues, LayerCache
 from oat.nn.width import Width
 
-__all__ = ["Attention", "Backbone", "DecoderBlock", "EncoderBlock", "Width", "make_linear", "make_norm"]
-
 
 def sinusoidal_positions(length: int, dim: int) -> Float[Tensor, "length dim"]:
     """Return sin and cos of the position at geometrically spaced wavelengths (https://arxiv.org/abs/1706.03762)."""

@@ -1,6 +1,7 @@
 """Next-token policy over any action tokenizer (paper, section IV-D and algorithm 2)."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch.nn import functional as F
 
 from oat.data.normalize import Normalizer
 from oat.errors import InvalidOption
+from oat.io.training_record import Measures
 from oat.nn.generation import Generation
 from oat.nn.transformer import along_outputs
 from oat.policies.config import AutoregressiveConfig, PolicyConfig
@@ -21,8 +23,8 @@ from oat.policies.method_names import tokenizer_method
 from oat.policies.policy import Policy
 from oat.policies.predictor import Chunk
 from oat.policies.token_predictor import Ids, LogProbabilities, NextToken, TokenPredictor
+from oat.tokenizers.base import ActionTokenizer
 from oat.tokenizers.loading import load_tokenizer
-from oat.tokenizers.tokenizer import ActionTokenizer
 from oat.tokenizers.tokens import Tokens
 
 TOKENIZER_FOLDER = "tokenizer"
@@ -152,7 +154,7 @@ class AutoregressivePolicy(TokenPredictor, Policy):
         return nll.sum() / mean_over_processes(counts.sum()), shown
 
     @torch.no_grad()
-    def measure(self, held_out: HeldOut) -> Mapping[str, float]:
+    def measure(self, held_out: HeldOut) -> Measures:
         """Return how likely the policy finds held-out tokens, and how far its own chunks are from what was done."""
         sums = torch.zeros(3, self.length)
         chunks = 0
@@ -169,19 +171,26 @@ class AutoregressivePolicy(TokenPredictor, Policy):
             sums[:, : nll.shape[1]] += torch.stack([nll.sum(0), right.sum(0), counts.sum(0)]).cpu()
             chunks += len(fitting)
         nll, right, counts = sums
-        measures = {"score": float(nll.sum() / counts.sum()), "nll_chunk": float(nll.sum()) / max(chunks, 1)}
-        for place in torch.nonzero(counts)[:_SHOWN_POSITIONS, 0].tolist():
-            measures[f"nll_{place + 1}"] = float(nll[place] / counts[place])
-            measures[f"accuracy_{place + 1}"] = float(right[place] / counts[place])
-        return {**measures, **self._measure_generated(held_out)}
+        places = torch.nonzero(counts)[:_SHOWN_POSITIONS, 0].tolist()
+        taught = Measures(
+            score=float(nll.sum() / counts.sum()),
+            nll_of_chunk=float(nll.sum()) / max(chunks, 1),
+            nll_of_token={place + 1: float(nll[place] / counts[place]) for place in places},
+            accuracy_of_token={place + 1: float(right[place] / counts[place]) for place in places},
+        )
+        return self._with_generated(taught, held_out)
 
-    def _measure_generated(self, held_out: HeldOut) -> dict[str, float]:
+    def _with_generated(self, taught: Measures, held_out: HeldOut) -> Measures:
+        """Return the measures with the errors of chunks that the policy generates itself."""
         errors = held_out.open_loop_errors(self, TokenDecoding(greedy=True))
         if self.anytime:
-            return {f"mse_{count}": float(mean) for count, mean in enumerate(errors.mean(1), start=1)}
+            return replace(taught, mse_of_prefix=dict(enumerate(errors.mean(1).tolist(), start=1)))
         undecodable = errors[-1].isnan()
-        measures = {"undecodable": float(undecodable.float().mean())}
-        return measures if bool(undecodable.all()) else {"mse": float(errors[-1].nanmean()), **measures}
+        return replace(
+            taught,
+            undecodable=float(undecodable.float().mean()),
+            mse=None if bool(undecodable.all()) else float(errors[-1].nanmean()),
+        )
 
     def start_tokens(
         self, values: Values, tasks: Int64[Tensor, " batch"], decoding: TokenDecoding, noise: Noise | None

@@ -22,7 +22,7 @@ from oat.policies.denoising_predictor import (
 from oat.policies.learning import Lesson, PolicySetup
 from oat.policies.policy import Policy
 from oat.tokenizers.decoder import masked_error
-from oat.tokenizers.tokenizer import ActionSpace
+from oat.tokenizers.space import ActionSpace
 
 
 def add_noise(clean: Actions, noise: Actions, level: Float[Tensor, " batch"]) -> Actions:

@@ -11,7 +11,8 @@ from torch import Tensor
 from oat.data.normalize import Normalizer
 from oat.policies.context import ContextConfig, Values
 from oat.policies.decoding import Decoding
-from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer
+from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens
 
 if TYPE_CHECKING:

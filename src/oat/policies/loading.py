@@ -4,6 +4,7 @@ from pathlib import Path
 
 from oat.errors import CheckpointError
 from oat.io.checkpoints import CONFIG_FILE, config_from_json, find_checkpoint, load_checkpoint
+from oat.io.training_record import stored_record
 from oat.policies import POLICIES
 from oat.policies.context import ContextConfig
 from oat.policies.policy import Policy
@@ -19,7 +20,7 @@ def load_policy(path: str | Path) -> Policy:
         policy = kind.restore(folder, described, context, config_from_json(kind.config_class, described["config"]))
     except KeyError as error:
         raise CheckpointError(f"{folder / CONFIG_FILE} lacks {error}") from error
-    policy.trained_on = dict(described.get("trained_on", {}))
+    policy.training_record = stored_record(described)
     # What a checkpoint leaves out of its own weights, such as a tokenizer, was loaded with it.
     kept = {name: tensor for name, tensor in policy.state_dict().items() if name not in policy.own_state()}
     try:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from oat.tokenizers.autoencoder import AutoencoderTokenizer
-from oat.tokenizers.oat import OATConfig
-from oat.tokenizers.tokenizer import ActionTokenizer
+from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.config import OATConfig
 
 _ACTION_HORIZON = 32  # the paper's, which needs no mention
 

@@ -16,13 +16,15 @@ from oat.data.normalize import Normalizer
 from oat.interfaces import Observation
 from oat.io.checkpoints import config_from_json, config_to_json, staged_checkpoint, write_checkpoint
 from oat.io.model_cards import ModelCard
+from oat.io.training_record import Measures, TrainingRecord
 from oat.nn.transformer import Backbone
 from oat.nn.vision import HuggingFaceVision
 from oat.policies.config import PolicyConfig
 from oat.policies.context import ContextConfig, ContextEncoder, Values
 from oat.policies.learning import HeldOut, Lesson, PolicySetup
 from oat.policies.predictor import ChunkPredictor
-from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer
+from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.space import ActionSpace
 
 _LOAD = """import oat
 
@@ -48,7 +50,7 @@ class Policy(nn.Module, ChunkPredictor):
         self.config = config
         self.context = ContextEncoder(context, config.width.dim)
         self.backbone = Backbone(config.width, config.layers)
-        self.trained_on: dict[str, Any] = {}
+        self.training_record = TrainingRecord()
         """How it was trained (data, split, seed, recipe, measures); stored with every checkpoint."""
 
     @classmethod
@@ -73,10 +75,10 @@ class Policy(nn.Module, ChunkPredictor):
         """
 
     @torch.no_grad()
-    def measure(self, held_out: HeldOut) -> Mapping[str, float]:
-        """Return held-out measures; the one called "score" (smaller is better) decides which checkpoint is the best."""
+    def measure(self, held_out: HeldOut) -> Measures:
+        """Return held-out measures, of which the score decides which checkpoint is the best."""
         mse = float(held_out.open_loop_errors(self, self.default_decoding)[-1].mean())
-        return {"score": mse, "mse": mse}
+        return Measures(score=mse, mse=mse)
 
     @property
     def method(self) -> str:
@@ -150,7 +152,7 @@ class Policy(nn.Module, ChunkPredictor):
                 "configuration": f"`{json.dumps(config_to_json(self.config))}`",
             },
             ranges=self.action_normalizer.ranges(),
-            origin=self.trained_on,
+            record=self.training_record,
         )
 
     def describe(self) -> dict[str, Any]:
@@ -159,7 +161,7 @@ class Policy(nn.Module, ChunkPredictor):
             "context": config_to_json(_with_architecture(self.context)),
             "space": config_to_json(self.space),
             "config": config_to_json(self.config),
-            "trained_on": self.trained_on,
+            "trained_on": self.training_record.to_json(),
         }
 
     def own_state(self) -> dict[str, Tensor]:

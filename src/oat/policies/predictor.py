@@ -18,7 +18,7 @@ from oat.interfaces import Observation
 from oat.policies.context import ContextConfig, Values
 from oat.policies.decoding import Decoding, DecodingOptions, Noise
 from oat.policies.stopping import Deadline, EveryStep, StepTimes, StoppingRule
-from oat.tokenizers.tokenizer import ActionSpace
+from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens
 
 _FIRST_CHUNKS = 3

@@ -1,1 +1,1 @@
-"""Stage 5 of the pipeline: what a person looks at — tables, figures, pages."""
+"""Stage 5 of the pipeline: the HTML page of `oat report`, and what `oat inspect` prints and draws."""

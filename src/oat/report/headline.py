@@ -1,118 +1,130 @@
-"""What the material says, in a few numbers and sentences that are computed from it."""
+"""Say what the results show in a few numbers and sentences, which are computed from them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from oat.evaluation.statistics import Interval, compare_paired
-from oat.evaluation.tables import Summary, by_condition, by_policy
-from oat.report.reconstructions import Data, Reconstruction, best_ordered, most_comparable
-from oat.report.rollouts import ClosedLoop
+from oat.evaluation.comparisons import by_condition
+from oat.evaluation.statistics import compare_paired
+from oat.evaluation.summaries import Summary, by_policy
+from oat.report.datasets import NamedDataset
+from oat.report.measured_tokenizers import MeasuredTokenizer, best_ordered, most_comparable
+from oat.report.rollouts import RolloutGroup
+from oat.tables.interval import Interval, count_nouns, format_percent, format_percent_range
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A number to be seen first."""
+    """Hold a number that the reader sees first, with what it counts."""
 
     value: str
     label: str
 
 
-def tiles(datasets: Sequence[Data], tokenizers: Sequence[Reconstruction], loops: Sequence[ClosedLoop]) -> list[Tile]:
-    """One for each stage of the pipeline that there is."""
-    found = []
+def make_tiles(
+    datasets: Sequence[NamedDataset], tokenizers: Sequence[MeasuredTokenizer], rollouts: Sequence[RolloutGroup]
+) -> list[Tile]:
+    """Return the numbers that the page opens with, for those stages of the pipeline that have results."""
+    tiles = []
     if datasets:
-        tasks = {task for data in datasets for task in data.episodes.tasks}
-        count = sum(len(data.episodes) for data in datasets)
-        found.append(Tile(f"{count:,}", f"demonstrations of {_count(len(tasks), 'task')}"))
+        tasks = {task for dataset in datasets for task in dataset.episodes.tasks}
+        count = sum(len(dataset.episodes) for dataset in datasets)
+        tiles.append(Tile(f"{count:,}", f"demonstrations of {count_nouns(len(tasks), 'task')}"))
     if ordered := best_ordered(tokenizers):
-        space, tokens = ordered.space, ordered.evaluation.prefixes[-1]
-        found.append(Tile(f"1 … {tokens}", f"tokens for {space.action_horizon} × {space.action_dim} numbers"))
-    if loops:
-        best = _best_policy(_largest(loops))
-        found.append(
-            Tile(f"{100 * best.success.estimate:.1f} %", f"solved by {best.policy}, {_where(_largest(loops))}")
-        )
-        found.append(Tile(f"{sum(len(loop.records) for loop in loops):,}", "episodes recorded"))
-    return found
+        space = ordered.space
+        most_tokens = ordered.evaluation.prefixes[-1]
+        tiles.append(Tile(f"1 … {most_tokens}", f"tokens for {space.action_horizon} × {space.action_dim} numbers"))
+    if rollouts:
+        largest = _largest(rollouts)
+        best = _best_policy(largest)
+        tiles.append(Tile(f"{100 * best.success.estimate:.1f} %", f"solved by {best.policy}, {_where(largest)}"))
+        tiles.append(Tile(f"{sum(len(group.records) for group in rollouts):,}", "episodes recorded"))
+    return tiles
 
 
-def sentences(tokenizers: Sequence[Reconstruction], loops: Sequence[ClosedLoop]) -> Iterator[str]:
-    """The tokenizers first, then what policies do with their tokens."""
-    alike = most_comparable(tokenizers)
+def make_sentences(tokenizers: Sequence[MeasuredTokenizer], rollouts: Sequence[RolloutGroup]) -> Iterator[str]:
+    """Yield what the tokenizers do, then what policies do with their tokens."""
+    comparable = most_comparable(tokenizers)
     if ordered := best_ordered(tokenizers):
         yield _about_prefixes(ordered)
-    rivals = {each.method: each for each in reversed(alike) if not each.ordered}  # the first seed of each
-    if rivals:
-        yield f"On held-out chunks of {alike[0].data}, {'; '.join(map(_about_whole, reversed(rivals.values())))}."
-    if loops:
-        yield _about_best(_largest(loops))
-        yield from _about_more_tokens(_largest(loops))
+    # Going backwards, the first training seed of each method is the one that stays.
+    unordered = {each.method: each for each in reversed(comparable) if not each.ordered}
+    if unordered:
+        facts = "; ".join(map(_about_whole_chunks, reversed(unordered.values())))
+        yield f"On held-out chunks of {comparable[0].data}, {facts}."
+    if rollouts:
+        yield _about_best_policy(_largest(rollouts))
+        yield from _about_more_tokens(_largest(rollouts))
 
 
-def _largest(loops: Sequence[ClosedLoop]) -> ClosedLoop:
-    return max(loops, key=lambda loop: len(loop.records))
+def _largest(rollouts: Sequence[RolloutGroup]) -> RolloutGroup:
+    return max(rollouts, key=lambda group: len(group.records))
 
 
-def _about_prefixes(each: Reconstruction) -> str:
-    found, space = each.evaluation, each.space
+def _about_prefixes(tokenizer: MeasuredTokenizer) -> str:
+    measures = tokenizer.evaluation
+    space = tokenizer.space
     return (
-        f"{each.name} writes {space.action_horizon} × {space.action_dim} numbers as {found.prefixes[-1]} ordered "
-        f"tokens ({found.bits:.0f} bits). Over {found.chunks:,} held-out chunks its mean squared error is "
-        f"{found.mse[0]:.2g} after the first token and {found.mse[-1]:.2g} after the last; for "
-        f"{100 * found.monotone:.0f} % of the chunks it falls, or stays, with every single token."
+        f"{tokenizer.name} writes {space.action_horizon} × {space.action_dim} numbers as {measures.prefixes[-1]} "
+        f"ordered tokens ({measures.bits:.0f} bits). Over {measures.chunks:,} held-out chunks its mean squared error "
+        f"is {measures.mse[0]:.2g} after the first token and {measures.mse[-1]:.2g} after the last; for "
+        f"{100 * measures.monotone:.0f} % of the chunks it falls, or stays, with every single token."
     )
 
 
-def _about_whole(each: Reconstruction) -> str:
-    found = each.evaluation
-    return f"{each.name} takes {found.tokens:.3g} tokens ({found.bits:,.0f} bits) for an error of {found.mse[-1]:.2g}"
-
-
-def _best_policy(loop: ClosedLoop) -> Summary:
-    return max(loop.overall, key=lambda row: row.success.estimate)
-
-
-def _about_best(loop: ClosedLoop) -> str:
-    best, rate = _best_policy(loop), _best_policy(loop).success
-    leads = "solved most" if len(loop.overall) > 1 else "solved"
+def _about_whole_chunks(tokenizer: MeasuredTokenizer) -> str:
+    measures = tokenizer.evaluation
     return (
-        f"On {_where(loop)}, {best.policy} {leads}: {100 * rate.estimate:.1f} % of {best.episodes} episodes "
-        f"({_interval(rate)})."
+        f"{tokenizer.name} takes {measures.tokens:.3g} tokens ({measures.bits:,.0f} bits) "
+        f"for an error of {measures.mse[-1]:.2g}"
     )
 
 
-def _about_more_tokens(loop: ClosedLoop) -> Iterator[str]:
-    """For every method with several decodings: the dearest against the cheapest, on the conditions that both met."""
-    records = by_policy(loop.records)
-    for method in dict.fromkeys(loop.methods.values()):
-        mine = [row for row in loop.overall if loop.methods[row.policy] == method]
-        few, many = (choose(mine, key=lambda row: row.tokens_per_chunk) for choose in (min, max))
-        one, two = (by_condition(records[row.policy]) for row in (few, many))
-        shared = [condition for condition in one if condition in two]
+def _best_policy(group: RolloutGroup) -> Summary:
+    return max(group.overall, key=lambda row: row.success.estimate)
+
+
+def _about_best_policy(group: RolloutGroup) -> str:
+    best = _best_policy(group)
+    leads = "solved most" if len(group.overall) > 1 else "solved"
+    return (
+        f"On {_where(group)}, {best.policy} {leads}: {100 * best.success.estimate:.1f} % of {best.episodes} episodes "
+        f"({_interval(best.success)})."
+    )
+
+
+def _about_more_tokens(group: RolloutGroup) -> Iterator[str]:
+    """Compare the most tokens with the fewest, for every method that acted from several numbers of tokens."""
+    records = by_policy(group.records)
+    for method in dict.fromkeys(group.methods.values()):
+        rows = [row for row in group.overall if group.methods[row.policy] == method]
+        few = min(rows, key=lambda row: row.tokens_per_chunk)
+        many = max(rows, key=lambda row: row.tokens_per_chunk)
+        with_few = by_condition(records[few.policy])
+        with_many = by_condition(records[many.policy])
+        # A paired test needs initial conditions that both met.
+        shared = [condition for condition in with_few if condition in with_many]
         if few is many or not shared:
             continue
-        found = compare_paired([one[c] for c in shared], [two[c] for c in shared], [task for task, _ in shared])
-        gain, change = found.difference, _true_minus(f"{100 * found.difference.estimate:+.1f}")
-        verdict = {"second": f"{many.policy} is better", "first": f"{few.policy} is better"}
+        comparison = compare_paired(
+            [with_few[condition] for condition in shared],
+            [with_many[condition] for condition in shared],
+            [task for task, _ in shared],
+        )
+        verdicts = {"second": f"{many.policy} is better", "first": f"{few.policy} is better"}
+        change = format_percent(comparison.difference.estimate, "+.1f")
         yield (
             f"From {few.policy} to {many.policy} success changes by {change} points "
-            f"({_interval(gain, '+')}) on the {len(shared)} initial conditions that both met: "
-            f"{verdict.get(found.verdict, 'undecided')} (p = {found.p_value:.2g})."
+            f"({_interval(comparison.difference, '+')}) on the {len(shared)} initial conditions that both met: "
+            f"{verdicts.get(comparison.verdict, 'undecided')} (p = {comparison.p_value:.2g})."
         )
 
 
-def _where(loop: ClosedLoop) -> str:
-    return f"{loop.tasks[0] if len(loop.tasks) == 1 else _count(len(loop.tasks), 'task')} ({loop.protocol})"
+def _where(group: RolloutGroup) -> str:
+    tasks = group.tasks[0] if len(group.tasks) == 1 else count_nouns(len(group.tasks), "task")
+    return f"{tasks} ({group.protocol})"
 
 
-def _interval(found: Interval, sign: str = "") -> str:
-    """In percent, on one line."""
-    return _true_minus(f"95\u00a0%: {100 * found.low:{sign}.0f}\u00a0…\u00a0{100 * found.high:{sign}.0f}")
-
-
-def _true_minus(number: str) -> str:
-    return number.replace("-", "−")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
+def _interval(interval: Interval, sign: str = "") -> str:
+    """Format an interval of shares in percent, with spaces that do not break the line."""
+    limits = format_percent_range(interval, f"{sign}.0f").replace(" ", "\u00a0").replace("-", "−")
+    return f"95\u00a0%: {limits}"

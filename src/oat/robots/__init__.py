@@ -1,1 +1,1 @@
-"""A policy on a robot: the fixed-rate loop, simulated robots, trials that people judge."""
+"""Run a policy on a robot: the fixed-rate loop, simulated robots, and trials that people judge."""

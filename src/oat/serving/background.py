@@ -1,4 +1,4 @@
-"""A policy server on a thread of this process, for who needs one only for a while."""
+"""Run a policy server on a thread of this process, for programs that need one only for a while."""
 
 import asyncio
 import threading
@@ -15,9 +15,10 @@ _PATIENCE = 30.0  # seconds for the server to start and to stop
 
 @contextmanager
 def serving(policy: ChunkPredictor, config: ServeConfig, decoding: Decoding | None = None) -> Iterator[PolicyServer]:
-    """The server, listening until the block ends; then it is stopped as SIGTERM would."""
-    server, loop = PolicyServer(policy, config, decoding), asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    """Yield a server that listens until the block ends, and then stops as it would after SIGTERM."""
+    server = PolicyServer(policy, config, decoding)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)  # it must not keep a failing program alive
     thread.start()
     try:
         asyncio.run_coroutine_threadsafe(server.start(), loop).result(_PATIENCE)

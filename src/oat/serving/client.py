@@ -1,4 +1,4 @@
-"""A policy server's client: connect, send what the robot sees, get actions; reconnect when the connection is lost."""
+"""Talk to a policy server: connect, send what the robot sees, get actions, reconnect when the connection is lost."""
 
 import random
 import time
@@ -15,25 +15,27 @@ from oat.errors import PolicyServerError, UndecodableTokens
 from oat.io.extras import import_extra
 from oat.serving.messages import NOISE, NUM_TOKENS, PROMPT, RESET, UNDECODABLE, pack, unpack
 
-_FIRST_DELAY, _LONGEST_DELAY = 0.05, 2.0
-_NOT_ALLOWED = (401, 403)
+_FIRST_DELAY = 0.05  # seconds before the second attempt to connect; the pause doubles from then on
+_LONGEST_DELAY = 2.0
+_NOT_ALLOWED = (401, 403)  # HTTP statuses that another attempt would meet again
 
 
 @dataclass(frozen=True)
 class Reply:
-    """A chunk from the server."""
+    """Hold a chunk that a server computed, and how long that took."""
 
     actions: np.ndarray
     """(time, dim), in action units."""
     num_tokens: int
+    """Tokens generated, or denoising steps taken."""
     infer_ms: float
-    """Of the computation."""
+    """Milliseconds that the server computed."""
     total_ms: float
-    """From sending to receiving."""
+    """Milliseconds from sending the request to receiving the reply."""
 
 
 class PolicyClient:
-    """One robot's connection; for one thread at a time.
+    """Connect one robot to a policy server; one thread at a time may use it.
 
     A lost connection is made again with growing pauses, for at most `patience` seconds. With `num_tokens`, every chunk
     is asked for from that many tokens; a server that does not let clients choose is refused.
@@ -47,20 +49,23 @@ class PolicyClient:
         patience: float = 30.0,
         num_tokens: int | None = None,
     ) -> None:
-        self.url, self._timeout, self._patience, self.num_tokens = url, timeout, patience, num_tokens
+        self.url = url
+        self.num_tokens = num_tokens
+        self._timeout = timeout
+        self._patience = patience
         self._headers = {} if api_key is None else {"Authorization": f"Api-Key {api_key}"}
         self._library = import_extra("websockets.sync.client", "serve")
         self._exceptions = import_extra("websockets.exceptions", "serve")
         self._connection: Any = None
         self._open = ExitStack()
         self.metadata: dict[str, Any] = {}
-        """What the server says of its policy."""
+        """The map that describes the policy, which a server sends first."""
         self._persevere(lambda: None)
 
     def infer(
         self, frames: Mapping[str, np.ndarray], task: str | None = None, noise: tuple[int, int] | None = None
     ) -> Reply:
-        """Actions for an observation: for each key the last H_o frames, or the current one alone.
+        """Return actions for an observation: for each key the last H_o frames, or only the current one.
 
         With noise, an episode's seed and the number of the chunk, the same observation gives the same actions. Where
         the policy's tokens do not decode this time, `UndecodableTokens` is raised.
@@ -69,7 +74,8 @@ class PolicyClient:
         message |= {} if task is None else {PROMPT: task}
         message |= {} if noise is None else {NOISE: list(noise)}
         message |= {} if self.num_tokens is None else {NUM_TOKENS: self.num_tokens}
-        packed, begin = pack(message), time.perf_counter()
+        packed = pack(message)
+        begin = time.perf_counter()
         answer = self._persevere(lambda: self._ask(packed))
         total = 1e3 * (time.perf_counter() - begin)
         used = answer.get("num_tokens", 0)
@@ -78,20 +84,22 @@ class PolicyClient:
         return Reply(answer["actions"], used, answer["server_timing"]["infer_ms"], total)
 
     def reset(self) -> None:
-        """Begin a new episode of the server's random numbers."""
+        """Tell the server to begin a new episode, with other random numbers."""
         packed = pack({RESET: True})
         self._persevere(lambda: self._ask(packed))
 
     @property
     def obs_horizon(self) -> int:
-        """H_o: frames that the policy sees."""
+        """Return H_o, the number of frames that the policy sees."""
         return int(self.metadata["obs_horizon"])
 
     def close(self) -> None:
+        """Close the connection; the next request would make a new one."""
         self._connection = None
         self._open.close()
 
     def _ask(self, packed: bytes) -> dict[str, Any]:
+        """Send a message over the open connection and return its answer; a text is a refusal."""
         self._connection.send(packed)
         answer = self._connection.recv(timeout=self._timeout)
         if isinstance(answer, str):
@@ -102,8 +110,9 @@ class PolicyClient:
         return unpack(answer)
 
     def _persevere(self, ask: Callable[[], Any]) -> Any:
-        """Do it on a connection that lives, making a new one as often as needed and allowed."""
-        delay, end = _FIRST_DELAY, time.monotonic() + self._patience
+        """Return what `ask` returns on an open connection, connecting again as long as the patience lasts."""
+        delay = _FIRST_DELAY
+        end = time.monotonic() + self._patience
         while True:
             try:
                 if self._connection is None:
@@ -115,9 +124,10 @@ class PolicyClient:
                 delay = min(2 * delay, _LONGEST_DELAY)
 
     def _connect(self) -> None:
+        """Open a connection and read the server's description of its policy."""
         connecting = self._library.connect(
             self.url,
-            compression=None,
+            compression=None,  # images and floating-point numbers hardly shrink, and compressing takes time
             max_size=None,
             additional_headers=self._headers,
             open_timeout=self._timeout,
@@ -128,13 +138,13 @@ class PolicyClient:
         self._connection = connection
 
     def _give_up_on(self, error: Exception, end: float) -> None:
-        """Forget the connection, and raise when another try is of no use or comes too late."""
+        """Close the connection, and raise when another attempt would be useless or too late."""
         self.close()
         status = getattr(getattr(error, "response", None), "status_code", None)
         if status in _NOT_ALLOWED:
             raise PolicyServerError(f"{self.url} does not let us in: give it its API key") from error
         if isinstance(error, self._exceptions.InvalidURI):
-            raise PolicyServerError(f"{self.url} is no address; one looks like ws://127.0.0.1:8000") from error
+            raise PolicyServerError(f"{self.url} is not an address; one looks like ws://127.0.0.1:8000") from error
         if time.monotonic() >= end:
             raise PolicyServerError(f"{self.url} cannot be reached ({type(error).__name__}: {error})") from error
 
@@ -148,20 +158,23 @@ class PolicyClient:
 
 
 class RemotePolicy:
-    """Receding-horizon execution of a served policy: a queue of actions, filled again when it is empty."""
+    """Execute a served policy with a receding horizon: a queue of actions that is filled again when it is empty."""
 
     def __init__(self, client: PolicyClient, task: str, execute: int = 16, seed: int = 0) -> None:
-        self.client, self.task, self.execute = client, task, execute
+        self.client = client
+        self.task = task
+        self.execute = execute
         self.reset(seed)
 
     def reset(self, seed: int) -> None:
-        """Begin an episode; its random numbers are the seed's."""
-        self._seed, self._chunks = seed, 0
+        """Begin an episode, whose random numbers the seed determines."""
+        self._seed = seed
+        self._chunks = 0
         self._queue: deque[np.ndarray] = deque()
         self._frames: deque[Mapping[str, np.ndarray]] = deque(maxlen=self.client.obs_horizon)
 
     def act(self, frame: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The action for what the robot sees now."""
+        """Return the action for the frame that the robot sees now."""
         self._frames.append(frame)
         if not self._queue:
             reply = self.client.infer(stack_history(self._frames), self.task, (self._seed, self._chunks))
@@ -171,7 +184,7 @@ class RemotePolicy:
 
 
 def stack_history(frames: deque[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """The last H_o frames of every key; at an episode's start the first one repeated."""
+    """Return the last H_o frames of every key; at the start of an episode the first frame is repeated."""
     assert frames.maxlen is not None
     missing = frames.maxlen - len(frames)
     return {key: np.stack([frames[0][key]] * missing + [frame[key] for frame in frames]) for key in frames[0]}

@@ -1,4 +1,4 @@
-"""What to serve; importing it costs nothing, so that the command line can show its help at once."""
+"""Configure what to serve; importing this is cheap, so that the command line can show its help at once."""
 
 import ipaddress
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from oat.errors import InvalidOption
 
 @dataclass(frozen=True)
 class ServeConfig:
-    """A policy, where it listens, and how it decodes."""
+    """Configure a server: its policy, the address it listens at, and how it decodes."""
 
     policy: tyro.conf.Positional[Path]
     """The policy's checkpoint or run, or what oat export wrote."""
     host: str = "127.0.0.1"
     """Address to listen at; any but this machine's own needs a key."""
     port: int = 8000
-    """0 takes a free one."""
+    """Port to listen at; 0 takes a free one."""
     api_key_file: Path | None = None
     """A file that holds the key which clients must send."""
     anyone: bool = False
@@ -32,19 +32,19 @@ class ServeConfig:
     greedy: bool = False
     """Always take the most likely token."""
     seed: int = 0
-    """Of the sampling, for clients that do not send their own."""
+    """Seed of the sampling, for clients that do not send their own."""
     rename: tuple[str, ...] = ()
     """Observations that clients call otherwise, such as observation/image=observation.images.front."""
     compiled: bool = False
     """Run a checkpoint through PyTorch's compiler."""
     threads: int = 1
-    """Of the computation."""
+    """Threads of the computation."""
     max_batch: int = 8
     """Requests that are answered together when they coincide."""
     max_clients: int = 32
-    """Further ones are turned away."""
+    """Clients at a time; further ones are turned away."""
     max_message_mb: float | None = None
-    """Larger messages end the connection; by default four observations' size."""
+    """Megabytes of a message, above which the connection ends; by default four observations' size."""
     client_timeout: float = 20
     """Seconds after which a client that does not answer pings is given up."""
 
@@ -61,7 +61,7 @@ class ServeConfig:
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine can connect."""
+        """Return whether only this machine can connect."""
         if self.host == "localhost":
             return True
         try:
@@ -71,15 +71,16 @@ class ServeConfig:
 
     @property
     def names(self) -> dict[str, str]:
-        """From the clients' names to the policy's."""
+        """Return the policy's names of observations by the clients' names."""
         return dict(pair.split("=") for pair in self.rename)
 
     def read_key(self) -> bytes | None:
+        """Return the key that clients must send, or None where anyone may connect."""
         return None if self.api_key_file is None else read_key(self.api_key_file)
 
 
 def read_key(file: Path) -> bytes:
-    """What servers and their clients share."""
+    """Return the key in a file, which a server and its clients share."""
     try:
         key = file.read_bytes().strip()
     except OSError as error:

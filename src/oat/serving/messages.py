@@ -1,4 +1,4 @@
-"""The openpi protocol's messages: msgpack maps in which arrays are maps of bytes, type and shape.
+"""Pack and unpack the messages of the openpi protocol: msgpack maps with arrays as maps of bytes, type and shape.
 
 https://github.com/Physical-Intelligence/openpi. Nothing that arrives can make more than numbers, text, lists and maps.
 """
@@ -12,22 +12,26 @@ import numpy as np
 from oat.errors import InvalidMessage
 from oat.io.extras import import_extra
 
-PROMPT, RESET, NOISE, NUM_TOKENS = "prompt", "reset", "noise", "num_tokens"
-"""What a request may hold beside observations."""
+# The keys that a request may hold beside observations.
+PROMPT = "prompt"
+RESET = "reset"
+NOISE = "noise"
+NUM_TOKENS = "num_tokens"
 
 UNDECODABLE = "the policy's tokens do not decode to actions this time"
-"""The refusal that another try may not meet; our client tells it from all others."""
+"""The one refusal after which another attempt may succeed; our client recognises it by this text."""
 
 _NUMBERS = "biuf"  # numpy's kinds: Boolean, signed, unsigned, floating
-_LONGEST_NAME = 8  # of a number's type
+_LONGEST_NAME = 8  # characters; numpy would parse much longer type descriptions, at some cost
 
 
 def pack(message: Mapping[str, Any]) -> bytes:
+    """Return a message as bytes; arrays must hold numbers."""
     return import_extra("msgpack", "serve").packb(message, default=_pack_array)
 
 
 def unpack(data: bytes | str) -> dict[str, Any]:
-    """The map in a message."""
+    """Return the map that a message holds; raise `InvalidMessage` for anything else."""
     if isinstance(data, str):
         raise InvalidMessage("messages are binary, got text")
     msgpack = import_extra("msgpack", "serve")
@@ -52,11 +56,13 @@ def _pack_array(value: Any) -> Any:
 
 def _unpack_array(value: dict[Any, Any]) -> Any:
     if b"__ndarray__" in value:
-        dtype, shape, data = _dtype(value), value.get(b"shape"), value.get(b"data")
+        dtype = _dtype(value)
+        shape = value.get(b"shape")
+        data = value.get(b"data")
         if not isinstance(data, bytes) or not isinstance(shape, list) or not all(type(n) is int for n in shape):
             raise InvalidMessage("an array needs its data as bytes and its shape as whole numbers")
         if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(data):
-            raise InvalidMessage(f"{len(data)} bytes are no array of {dtype} with shape {tuple(shape)}")
+            raise InvalidMessage(f"{len(data)} bytes are not an array of {dtype} with shape {tuple(shape)}")
         return np.frombuffer(data, dtype).astype(dtype.newbyteorder("="), copy=False).reshape(shape)
     if b"__npgeneric__" in value:
         return _dtype(value).type(value.get(b"data"))

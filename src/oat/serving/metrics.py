@@ -1,14 +1,15 @@
-"""What a server has done, in Prometheus' text format."""
+"""Count what a server has done, and write it in the text format of Prometheus."""
 
 from collections import Counter
 from dataclasses import dataclass, field
 
+# Spaced evenly on a logarithmic scale, around the 10 to 100 ms of a robot's control step.
 _BUCKETS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000)
 
 
 @dataclass
 class Metrics:
-    """Counts since the start."""
+    """Count requests, batches and tokens since a server started."""
 
     connections: int = 0
     requests: Counter[str] = field(default_factory=Counter)
@@ -21,15 +22,16 @@ class Metrics:
     _within: Counter[int] = field(default_factory=Counter)
 
     def answered(self, seconds: float, tokens: int, late: bool) -> None:
-        """One more request answered, from its arrival to its reply's sending."""
+        """Count a request that was answered so many seconds after its arrival."""
         self.requests["answered"] += 1
         self.seconds += seconds
         self.tokens += tokens
         self.deadline_misses += late
-        for bucket in _BUCKETS_MS:
+        for bucket in _BUCKETS_MS:  # Prometheus' buckets are cumulative
             self._within[bucket] += 1e3 * seconds <= bucket
 
     def text(self) -> str:
+        """Return all counts as Prometheus reads them from /metrics."""
         lines = [
             *_head("oat_requests_total", "counter", "Requests by outcome."),
             *(f'oat_requests_total{{outcome="{name}"}} {self.requests[name]}' for name in _OUTCOMES),

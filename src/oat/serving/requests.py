@@ -1,4 +1,4 @@
-"""What a client asks for: one robot's observation, as the policy expects it."""
+"""Read the requests of clients: the observation of one robot, as the policy expects it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from oat.serving.messages import NOISE, NUM_TOKENS, PROMPT
 
 @dataclass(frozen=True)
 class Request:
-    """One robot's last H_o frames and its task."""
+    """Hold the last H_o frames of one robot, and its task."""
 
     frames: Mapping[str, np.ndarray]
     """For each key (H_o, …)."""
@@ -26,10 +26,11 @@ class Request:
 
 
 def read_request(message: Mapping[str, Any], policy: ChunkPredictor, names: Mapping[str, str]) -> Request:
-    """A request from a message; `names` are the clients' own for some observations.
+    """Return the request in a message; `names` maps what clients call some observations to the policy's names.
 
-    Shapes and values are left to the policy's own checks; here a single frame is told from a history of them.
+    The policy checks shapes and values itself; here a single frame is only distinguished from a history of frames.
     """
+    # openpi's clients write observation/state where LeRobot and we write observation.state.
     given = {names.get(key, key.replace("/", ".")): value for key, value in message.items()}
     frames = {
         key: _history(key, given[key], len(size), policy.observed.obs_horizon)
@@ -40,7 +41,7 @@ def read_request(message: Mapping[str, Any], policy: ChunkPredictor, names: Mapp
 
 
 def check_names(names: Mapping[str, str], policy: ChunkPredictor) -> None:
-    """Refuse to rename to what a request for this policy cannot hold."""
+    """Raise an error for a name that clients' observations are renamed to although the policy does not know it."""
     known = {*policy.reference, *policy.observed.keys, PROMPT, NOISE, NUM_TOKENS}
     for name in names.values():
         if name not in known:
@@ -48,7 +49,7 @@ def check_names(names: Mapping[str, str], policy: ChunkPredictor) -> None:
 
 
 def _history(key: str, value: Any, frame_axes: int, horizon: int) -> np.ndarray:
-    """The frames as they are, or a single one repeated: there is no history to guess from."""
+    """Return the frames as they are, or a single frame repeated H_o times: the server keeps no history."""
     if not isinstance(value, np.ndarray):
         raise InvalidMessage(f"{key} must be an array, got {type(value).__name__}")
     if value.ndim == frame_axes:
@@ -57,7 +58,7 @@ def _history(key: str, value: Any, frame_axes: int, horizon: int) -> np.ndarray:
 
 
 def _task(given: Mapping[str, Any], context: ContextConfig) -> str:
-    """The prompt; a policy with one task needs none."""
+    """Return the task that the prompt names; a policy with a single task needs no prompt."""
     task = given.get(PROMPT, context.tasks[0] if len(context.tasks) == 1 else None)
     if not isinstance(task, str):
         raise InvalidMessage(f"{PROMPT!r} must tell the task: {', '.join(context.tasks[:20])}")
@@ -65,6 +66,7 @@ def _task(given: Mapping[str, Any], context: ContextConfig) -> str:
 
 
 def _noise(given: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Return the episode's seed and the chunk's number, if the client sent them."""
     noise = given.get(NOISE)
     if noise is None:
         return None
@@ -74,6 +76,7 @@ def _noise(given: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def _num_tokens(given: Mapping[str, Any]) -> int | None:
+    """Return the number of tokens K that the client asks for, if it does."""
     number = given.get(NUM_TOKENS)
     if number is not None and (type(number) is not int or number < 1):
         raise InvalidMessage(f"{NUM_TOKENS!r} must be a number of tokens, at least 1")
@@ -81,7 +84,7 @@ def _num_tokens(given: Mapping[str, Any]) -> int | None:
 
 
 def describe_policy(policy: ChunkPredictor, deadline_ms: float | None) -> dict[str, Any]:
-    """What a server tells every client first."""
+    """Return the map that a server sends to every client first."""
     context = policy.observed
     return {
         "server": "oat",

@@ -1,4 +1,4 @@
-"""Behind `oat serve`: a policy for robots on the network, speaking the openpi protocol over WebSockets.
+"""Serve a policy to robots on the network (`oat serve`), in the openpi protocol over WebSockets.
 
 On connecting, a client gets a map that describes the policy. Every message with an observation is answered by one with
 `actions`; `{"reset": True}` begins a new episode. A mistake is answered by a text that explains it, then the connection
@@ -30,42 +30,50 @@ from oat.serving.messages import RESET, pack, unpack
 from oat.serving.metrics import Metrics
 from oat.serving.requests import check_names, describe_policy, read_request
 
-_GOING_AWAY, _INTERNAL_ERROR = 1001, 1011
+_GOING_AWAY = 1001  # WebSocket close codes
+_INTERNAL_ERROR = 1011
 _PATIENCE = 10.0  # seconds that the requests in flight have when the server stops
 
 
 @dataclass
 class Episode:
-    """Where the random numbers of a client that does not send its own come from."""
+    """Number the chunks of a client's episodes, to draw random numbers for clients that do not send their own."""
 
     seed: int
     number: int = 0
     chunks: int = 0
 
     def reset(self) -> None:
-        self.number, self.chunks = self.number + 1, 0
+        """Begin the next episode."""
+        self.number += 1
+        self.chunks = 0
 
     def next_noise(self) -> tuple[int, int]:
+        """Return the seed of the episode and the number of its next chunk."""
         self.chunks += 1
         return derive_key(self.seed, self.number), self.chunks - 1
 
 
 class PolicyServer:
-    """Answers any number of robots; `start` it in an event loop, `stop` lets requests in flight finish."""
+    """Answer any number of robots; `start` it in an event loop, `stop` lets requests in flight finish."""
 
     def __init__(self, policy: ChunkPredictor, config: ServeConfig, decoding: Decoding | None = None) -> None:
-        self.config, self.policy, self.metrics = config, policy, Metrics()
+        self.config = config
+        self.policy = policy
+        self.metrics = Metrics()
         self._key = config.read_key()
         self._greeting = pack(describe_policy(policy, config.deadline_ms))
         self._inference = InferenceThread(policy, decoding, config.deadline_ms, config.max_batch, self.metrics)
         self._server: Any = None
         self._busy: set[Any] = set()
-        self._clients, self._stopping = 0, False
+        """Connections with a request in flight."""
+        self._clients = 0
+        self._stopping = False
         self._websockets = import_extra("websockets.asyncio.server", "serve")
         self._closed = import_extra("websockets.exceptions", "serve").ConnectionClosed
 
     async def start(self) -> None:
-        """Listen."""
+        """Listen for clients; their messages are answered while the event loop runs."""
         quiet = logging.getLogger("oat.serving.server")
         quiet.setLevel(logging.CRITICAL)  # what hostile clients do is counted, not printed
         self._server = await self._websockets.serve(
@@ -73,9 +81,9 @@ class PolicyServer:
             self.config.host,
             self.config.port,
             process_request=self._http,
-            compression=None,
+            compression=None,  # images and floating-point numbers hardly shrink, and compressing takes time
             max_size=self._largest_message(),
-            max_queue=1,
+            max_queue=1,  # a client that sends ahead fills its own buffers, not ours
             ping_interval=self.config.client_timeout / 2,
             ping_timeout=self.config.client_timeout / 2,
             open_timeout=self.config.client_timeout,
@@ -84,7 +92,11 @@ class PolicyServer:
         )
 
     def _largest_message(self) -> int:
-        """By default what four observations in double precision take: messages are read while others wait."""
+        """Return the bytes that a message may have.
+
+        By default four times an observation, and some: enough for double precision and names, and little enough that
+        many clients together cannot fill the memory.
+        """
         if self.config.max_message_mb is not None:
             return int(self.config.max_message_mb * 2**20)
         observation = self.policy.random_observation(1)
@@ -92,6 +104,7 @@ class PolicyServer:
 
     @property
     def port(self) -> int:
+        """Return the port that the server listens at, also where the configuration says 0."""
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
@@ -105,10 +118,11 @@ class PolicyServer:
         await asyncio.to_thread(self._inference.close)
 
     def _http(self, connection: Any, request: Any) -> Any:
-        """Answer what is no WebSocket, and turn away who may not come in; None lets in."""
-        if request.path == "/healthz":
+        """Answer a plain HTTP request, or refuse a client; return None to let a WebSocket client connect."""
+        if request.path == "/healthz":  # before the key is asked for: load balancers have none
             return connection.respond(HTTPStatus.OK, "OK\n")
         given = request.headers.get("Authorization", "").encode()
+        # The comparison takes equally long for all keys, so that its duration tells nothing about the right one.
         if self._key is not None and not hmac.compare_digest(given, b"Api-Key " + self._key):
             return connection.respond(HTTPStatus.UNAUTHORIZED, "send the header Authorization: Api-Key KEY\n")
         if request.path == "/metrics":
@@ -118,7 +132,7 @@ class PolicyServer:
         return None
 
     async def _converse(self, connection: Any) -> None:
-        """A client's whole stay."""
+        """Answer one client from its connection to its end; an error ends this connection only."""
         self.metrics.connections += 1
         self._clients += 1
         episode = Episode(derive_key(self.config.seed, self._clients))
@@ -138,6 +152,7 @@ class PolicyServer:
             self.metrics.connections -= 1
 
     async def _answer_all(self, connection: Any, episode: Episode) -> None:
+        """Answer one message after the other until the client leaves or the server stops."""
         last_total: float | None = None
         while not self._stopping:
             message = await connection.recv()
@@ -152,6 +167,7 @@ class PolicyServer:
         await connection.close(_GOING_AWAY, "the server stops")
 
     async def _reply(self, message: bytes | str, episode: Episode, arrived: float, last_total: float | None) -> bytes:
+        """Return the packed answer to a message; `last_total` is what the client's previous request took."""
         given = unpack(message)
         if given.get(RESET) is True:
             episode.reset()
@@ -165,22 +181,25 @@ class PolicyServer:
         return pack({"actions": answer.actions, "num_tokens": answer.steps, "server_timing": timing})
 
     def _count(self, answer: Answer, seconds: float) -> None:
+        """Count an answered request, and whether it missed the deadline."""
         late = self.config.deadline_ms is not None and 1e3 * seconds > self.config.deadline_ms
         self.metrics.answered(seconds, answer.steps, late)
 
     async def _refuse(self, connection: Any, explanation: str) -> None:
+        """Send an explanation as text, as openpi's clients expect it, and close the connection."""
         with contextlib.suppress(self._closed):
             await connection.send(explanation)
             await connection.close(_INTERNAL_ERROR, "see the text before")
 
 
 def serve_policy(config: ServeConfig) -> None:
-    """Serve until the process is told to stop."""
+    """Serve a policy until the process is told to stop (SIGTERM or Ctrl-C)."""
     policy, decoding = load_servable(config)
     asyncio.run(_serve(PolicyServer(policy, config, decoding)))
 
 
 async def _serve(server: PolicyServer) -> None:
+    """Start a server, print its address, and stop it after a signal."""
     told = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, told.set)
@@ -194,7 +213,7 @@ async def _serve(server: PolicyServer) -> None:
 
 
 def load_servable(config: ServeConfig) -> tuple[ChunkPredictor, Decoding]:
-    """The policy that a configuration names, and how it decodes."""
+    """Return the policy that a configuration names, and how it decodes."""
     policy = load_predictor(config.policy, config.threads, config.compiled)
     asked = DecodingOptions((config.num_tokens,), greedy=config.greedy, num_actions=config.num_actions)
     (decoding,) = policy.decodings(asked)

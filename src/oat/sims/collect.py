@@ -1,4 +1,4 @@
-"""Collecting demonstrations: experts in worker processes, only successes kept, resumable at any moment.
+"""Collect demonstrations: experts act in worker processes, successes are kept, and any interruption can be resumed.
 
 Attempt i at a task is a function of (seed, task, i). The episodes kept are the first successful attempts, so the data
 set does not depend on the number of workers or on interruptions. Every finished attempt is saved beside the output
@@ -21,35 +21,40 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from oat.data.lerobot_writer import LeRobotWriter
+from oat.data.lerobot import LeRobotWriter
 from oat.data.provenance import read_provenance
 from oat.data.shuffle import derive_key
-from oat.errors import DatasetExists, SimulatorError, unknown_name
+from oat.errors import DatasetExists, SimulatorError
 from oat.interfaces import Demonstration, Expert, ExpertConfig, Simulator
 from oat.io.atomic import exclusive, staged_file
 from oat.io.processes import worker_pool
 from oat.io.progress import progress_bar
-from oat.sims import load_simulator
+from oat.sims import find_simulator, load_simulator
 from oat.sims.config import CollectConfig
 
-_ATTEMPTS_PER_EPISODE, _MORE_ATTEMPTS = 4, 20  # an expert that needs more than this is broken, not unlucky
+# An expert that needs more attempts than this is broken, not unlucky.
+_ATTEMPTS_PER_EPISODE = 4
+_MORE_ATTEMPTS = 20
 
 
 def attempt_seed(seed: int, task: str, attempt: int) -> int:
-    """The seed of one attempt: tasks and data sets never share initial conditions by accident."""
+    """Return the seed of one attempt; tasks and data sets never share initial conditions by accident."""
     return derive_key(seed, task, attempt) % 2**31  # the simulators take 31 bits
 
 
 @dataclass(frozen=True)
 class AttemptStore:
-    """Finished attempts on disk: a file of arrays for a success, an empty one for a failure."""
+    """Keep finished attempts on disk: a file of arrays for a success, an empty one for a failure."""
 
     folder: Path
 
     def path(self, task: str, attempt: int, success: bool) -> Path:
+        """Return the file that holds an attempt, or that says it failed."""
         return self.folder / task / f"{attempt:06d}.{'npz' if success else 'failed'}"
 
     def save(self, task: str, attempt: int, demonstration: Demonstration) -> None:
+        """Write an attempt as a whole or not at all, so that a worker may be killed at any moment."""
+        # Not durable: an attempt that a power failure loses is made again, and waiting for the disk would be slow.
         with staged_file(self.path(task, attempt, demonstration.success), durable=False) as staging:
             if demonstration.success:
                 with staging.open("wb") as file:
@@ -58,25 +63,36 @@ class AttemptStore:
                 staging.touch()
 
     def load(self, task: str, attempt: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Return the actions and observations of a successful attempt."""
         with np.load(self.path(task, attempt, True)) as arrays:
             observations = {key: arrays[key] for key in arrays.files if key != "action"}
             return arrays["action"], observations
 
     def outcomes(self, task: str) -> dict[int, bool]:
-        """Which attempts are finished, and whether they succeeded."""
+        """Return which attempts at a task are finished, and whether they succeeded."""
         files = (self.folder / task).glob("[0-9]*.*")
         return {int(file.stem): file.suffix == ".npz" for file in files}
 
 
 @lru_cache(maxsize=4)
-def _expert(simulator: str, task: str, config: ExpertConfig) -> Expert:
-    """Built once per worker and task."""
-    return load_simulator(simulator).expert(task, config)
+def _expert(simulator: type[Simulator], task: str, config: ExpertConfig) -> Expert:
+    """Return the expert of a task, which is built once per worker and task."""
+    return simulator().expert(task, config)
 
 
-def run_attempt(task: str, attempt: int, config: CollectConfig, store: AttemptStore) -> tuple[bool, int]:
-    """One attempt, in a worker process: whether it succeeded, and its length."""
-    demonstration = _expert(config.simulator, task, config.expert).demonstrate(attempt_seed(config.seed, task, attempt))
+def run_attempt(
+    task: str,
+    attempt: int,
+    config: CollectConfig,
+    store: AttemptStore,
+    simulator: type[Simulator] | None = None,
+) -> tuple[bool, int]:
+    """Make one attempt and save it; return whether it succeeded, and its length.
+
+    A worker does not know the simulators that its parent process has registered: the parent hands over the class.
+    """
+    expert = _expert(simulator or find_simulator(config.simulator), task, config.expert)
+    demonstration = expert.demonstrate(attempt_seed(config.seed, task, attempt))
     store.save(task, attempt, demonstration)
     return demonstration.success, len(demonstration.actions)
 
@@ -87,15 +103,15 @@ def collect_demonstrations(config: CollectConfig) -> None:
     if config.tasks == ("all",):
         config = replace(config, tasks=simulator.tasks)
     for task in config.tasks:
-        if task not in simulator.tasks:
-            raise unknown_name(f"{simulator.name} task", task, simulator.tasks)
+        simulator.check_task(task)
     writer = _open_writer(simulator, config)  # refuses what cannot be written before anything is collected
     store = AttemptStore(_attempts_folder(simulator, config))
     with exclusive(store.folder, f"collecting {config.out}"):
-        schedule, finished = Schedule(config, {task: store.outcomes(task) for task in config.tasks}), False
+        plan = AttemptPlan(config, {task: store.outcomes(task) for task in config.tasks})
+        finished = False
         try:
-            _run_attempts(schedule, store, writer)
-            _assemble(writer, simulator, schedule, store)
+            _run_attempts(plan, store, writer)
+            _assemble(writer, simulator, plan, store)
             finished = True
         finally:
             if finished or not any(store.outcomes(task) for task in config.tasks):
@@ -106,7 +122,10 @@ def collect_demonstrations(config: CollectConfig) -> None:
 
 
 def _attempts_folder(simulator: Simulator, config: CollectConfig) -> Path:
-    """Beside the output, one for each way of collecting: attempts made with other settings are never mixed in."""
+    """Return the folder beside the output in which attempts are kept.
+
+    It is named after the settings, so that attempts made with other settings are never mixed in.
+    """
     recipe = json.dumps([simulator.version, config.seed, asdict(config.expert)])
     digest = hashlib.sha256(recipe.encode()).hexdigest()[:8]
     out = config.out.expanduser().resolve()
@@ -114,6 +133,7 @@ def _attempts_folder(simulator: Simulator, config: CollectConfig) -> Path:
 
 
 def _open_writer(simulator: Simulator, config: CollectConfig) -> LeRobotWriter:
+    """Return the writer of the data set; it refuses an output that exists unless the configuration allows it."""
     out = config.out.expanduser()
     if out.exists() and config.exists == "append":
         _refuse_repeated_seed(out, config)
@@ -128,27 +148,29 @@ def _open_writer(simulator: Simulator, config: CollectConfig) -> LeRobotWriter:
 
 
 @dataclass
-class Schedule:
-    """Which attempts to run: gaps an interruption left first, then new ones, never more than could be needed."""
+class AttemptPlan:
+    """Choose which attempts to run: first those that an interruption left out, then new ones, as few as needed."""
 
     config: CollectConfig
     outcomes: dict[str, dict[int, bool]]
     running: set[tuple[str, int]] = field(default_factory=set)
 
     def kept(self, task: str) -> list[int]:
-        """The first successful attempts, as many as episodes were asked for."""
+        """Return the first successful attempts at a task, as many as episodes were asked for."""
         return sorted(attempt for attempt, success in self.outcomes[task].items() if success)[: self.config.episodes]
 
     @property
     def num_kept(self) -> int:
+        """Return the number of episodes over all tasks so far."""
         return sum(len(self.kept(task)) for task in self.config.tasks)
 
     def next_attempt(self) -> tuple[str, int] | None:
-        """The attempt to start now, or None while enough are running or done."""
+        """Return the task and number of the attempt to start now, or None while enough are running or done."""
         for task in self.config.tasks:
             mine = {attempt for name, attempt in self.running if name == task}
             known = self.outcomes[task].keys() | mine
             free = next(attempt for attempt in range(len(known) + 1) if attempt not in known)
+            # A gap before a finished attempt is filled in any case: the episodes kept are the first successes.
             is_gap = free < max(self.outcomes[task], default=0)
             if is_gap or len(self.kept(task)) + len(mine) < self.config.episodes:
                 self._check_limit(task, free)
@@ -157,6 +179,7 @@ class Schedule:
         return None
 
     def _check_limit(self, task: str, attempts: int) -> None:
+        """Raise `SimulatorError` when an expert has failed too often."""
         if attempts >= _ATTEMPTS_PER_EPISODE * self.config.episodes + _MORE_ATTEMPTS:
             raise SimulatorError(
                 f"the expert for {task!r} succeeded in only {len(self.kept(task))} of {attempts} attempts"
@@ -164,35 +187,41 @@ class Schedule:
             )
 
     def finished(self, task: str, attempt: int, success: bool) -> None:
+        """Note that an attempt has ended, and how."""
         self.running.remove((task, attempt))
         self.outcomes[task][attempt] = success
 
 
-def _run_attempts(schedule: Schedule, store: AttemptStore, writer: LeRobotWriter) -> None:
+def _run_attempts(plan: AttemptPlan, store: AttemptStore, writer: LeRobotWriter) -> None:
     """Keep the workers busy until every task has its episodes."""
-    config, steps, begin = schedule.config, 0, time.perf_counter()
-    done = schedule.num_kept
+    config = plan.config
+    simulator = find_simulator(config.simulator)
+    steps = 0
+    begin = time.perf_counter()
+    done = plan.num_kept
     futures: dict[Future[tuple[bool, int]], tuple[str, int]] = {}
     with progress_bar("collecting", len(config.tasks) * config.episodes, done) as progress, _workers(config) as pool:
         while True:
-            while len(futures) < 2 * config.workers and (attempt := schedule.next_attempt()):
-                futures[pool.submit(run_attempt, *attempt, config, store)] = attempt
+            # Two attempts per worker: none waits for this process while it writes or prints.
+            while len(futures) < 2 * config.workers and (attempt := plan.next_attempt()):
+                futures[pool.submit(run_attempt, *attempt, config, store, simulator)] = attempt
             if not futures:
                 return
             for future in wait(futures, return_when=FIRST_COMPLETED).done:
-                (task, number), (success, length) = futures.pop(future), future.result()
-                schedule.finished(task, number, success)
+                task, number = futures.pop(future)
+                success, length = future.result()
+                plan.finished(task, number, success)
                 if success and steps == 0:
                     writer.check_episode(task, *store.load(task, number))  # does it fit the set it is appended to?
                 steps += length
                 rate = f"{task} · {steps / (time.perf_counter() - begin):.0f} steps/s"
-                progress.advance(schedule.num_kept - done, rate)
-                done = schedule.num_kept
+                progress.advance(plan.num_kept - done, rate)
+                done = plan.num_kept
 
 
 @contextmanager
 def _workers(config: CollectConfig) -> Iterator[ProcessPoolExecutor]:
-    """Attempts are saved whole or not, so processes may end at any moment."""
+    """Yield a pool of worker processes, and explain the death of one of them."""
     try:
         with worker_pool(config.workers) as pool:
             yield pool
@@ -202,33 +231,32 @@ def _workers(config: CollectConfig) -> Iterator[ProcessPoolExecutor]:
         ) from error
 
 
-def _assemble(writer: LeRobotWriter, simulator: Simulator, schedule: Schedule, store: AttemptStore) -> None:
+def _assemble(writer: LeRobotWriter, simulator: Simulator, plan: AttemptPlan, store: AttemptStore) -> None:
     """Write the kept attempts, task after task, as one data set."""
-    writer.record_provenance(_provenance(simulator, schedule))
-    episodes = [(task, attempt) for task in schedule.config.tasks for attempt in schedule.kept(task)]
+    writer.record_provenance(_provenance(simulator, plan))
+    episodes = [(task, attempt) for task in plan.config.tasks for attempt in plan.kept(task)]
     with progress_bar("writing", len(episodes)) as progress, writer:
         for task, attempt in episodes:
             writer.add_episode(task, *store.load(task, attempt))
             progress.advance()
 
 
-def _provenance(simulator: Simulator, schedule: Schedule) -> dict[str, Any]:
-    """How the episodes came about; stored with the data set."""
-    config = schedule.config
+def _provenance(simulator: Simulator, plan: AttemptPlan) -> dict[str, Any]:
+    """Return how the episodes came about, which is stored with the data set."""
+    config = plan.config
     return {
         "simulator": simulator.version,
-        "expert": simulator.expert_kind,
+        "expert": simulator.demonstrator,
         "seed": config.seed,
         "noise": config.expert.noise,
         "tasks": {
-            task: {"episodes": len(schedule.kept(task)), "attempts": max(schedule.kept(task)) + 1}
-            for task in config.tasks
+            task: {"episodes": len(plan.kept(task)), "attempts": max(plan.kept(task)) + 1} for task in config.tasks
         },
     }
 
 
 def _refuse_repeated_seed(out: Path, config: CollectConfig) -> None:
-    """Appending the same seed again would store the same episodes twice."""
+    """Raise an error if the data set has these tasks with this seed: the same episodes would be stored twice."""
     for earlier in read_provenance(out):
         if earlier.get("seed") == config.seed and set(config.tasks) & set(earlier.get("tasks", ())):
             raise DatasetExists(f"{out} already holds episodes of seed {config.seed}; append with another --seed")

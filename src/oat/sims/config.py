@@ -1,23 +1,24 @@
-"""What to collect, and where to; importing it costs nothing, so that the command line can show its help at once."""
+"""Configure what to collect; importing this is cheap, so that the command line can show its help at once."""
 
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
 from oat.data.episodes import CameraStorage, WhenExists
 from oat.errors import InvalidOption
 from oat.interfaces import ExpertConfig
+from oat.sims import SIMULATORS, check_simulator
 
-SimulatorName = Literal["metaworld", "robomimic", "pusht", "libero", "robocasa"]
-"""The benchmarks that `oat.sims.SIMULATORS` holds."""
+SimulatorName = Annotated[str, tyro.conf.arg(metavar="{" + ",".join(SIMULATORS) + "}")]
+"""The name of a benchmark in `oat.sims.SIMULATORS`."""
 
 
 @dataclass(frozen=True)
 class CollectConfig:
-    """Demonstrations to collect."""
+    """Configure which demonstrations to collect, how many, and where to."""
 
     simulator: tyro.conf.Positional[SimulatorName]
     """Which benchmark."""
@@ -33,11 +34,12 @@ class CollectConfig:
     camera_storage: CameraStorage = "video"
     """video stores H.264; image stores lossless PNG."""
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
-    """Processes."""
+    """Processes that collect at the same time."""
     exists: WhenExists = "refuse"
     """What to do when OUT exists."""
 
     def __post_init__(self) -> None:
+        check_simulator(self.simulator)
         if self.episodes < 1 or self.workers < 1:
             raise InvalidOption(f"episodes and workers must be at least 1, got {self.episodes} and {self.workers}")
         if len(set(self.tasks)) != len(self.tasks) or not self.tasks:

@@ -1,4 +1,4 @@
-"""robomimic's `env_args` → what robosuite 1.4 builds the same environment from.
+"""Translate robomimic's `env_args` into what robosuite 1.4 builds the same environment from.
 
 Files exist of several generations of robosuite: 1.2 and 1.3 have another name for the controller's damping, 1.5 nests
 the arm's controller in one for the whole body. What means the same is translated; anything else is refused with the
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from inspect import signature
 from typing import Any
 
-from oat.data.hdf5 import ROBOMIMIC_TASKS
+from oat.data.hdf5_demos import ROBOMIMIC_TASKS
 from oat.errors import UnsupportedVersion, unknown_name
 from oat.sims.robosuite import BUILD_OPTIONS, import_robosuite
 
@@ -20,7 +20,7 @@ _RENAMED = {"damping": "damping_ratio", "damping_limits": "damping_ratio_limits"
 
 
 def translate_env_args(env_args: Mapping[str, Any], source: str) -> tuple[str, dict[str, Any]]:
-    """The environment's name and its arguments; `source` is for messages."""
+    """Return the environment's name and its arguments; `source` is the file that error messages name."""
     try:
         return _translate(env_args)
     except _Refused as refused:
@@ -31,16 +31,18 @@ def translate_env_args(env_args: Mapping[str, Any], source: str) -> tuple[str, d
 
 
 class _Refused(Exception):
-    """The reason."""
+    """Say why an environment cannot be translated; `translate_env_args` adds the file and the version."""
 
 
 def _translate(env_args: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the name and arguments, or raise `_Refused` for anything that robosuite 1.4 would do differently."""
     robosuite = import_robosuite()
-    name, given = env_args.get("env_name"), env_args.get("env_kwargs")
+    name = env_args.get("env_name")
+    given = env_args.get("env_kwargs")
     if not isinstance(name, str) or not isinstance(given, dict):
         raise _Refused("env_args lacks env_name or env_kwargs")
     if env_args.get("type", _ROBOSUITE_TYPE) != _ROBOSUITE_TYPE:
-        raise _Refused(f"it is no robosuite environment (type {env_args['type']})")
+        raise _Refused(f"it is not a robosuite environment (type {env_args['type']})")
     if name not in ROBOMIMIC_TASKS:
         raise unknown_name("environment of RoboMimic", name, ROBOMIMIC_TASKS)
     options = {key: value for key, value in given.items() if not key.startswith(_WITHOUT_MEANING)}
@@ -53,6 +55,7 @@ def _translate(env_args: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
             options.pop(option, None)
     if options.get("robots") not in ("Panda", ["Panda"]):
         raise _Refused(f"it is for one Panda, not for {options.get('robots')}")
+    # Environments pass options on to their base classes, so an option may be a parameter of any of these.
     bases = robosuite.environments.REGISTERED_ENVS[name].__mro__
     allowed = {parameter for base in bases for parameter in signature(base.__init__).parameters}
     if unknown := sorted(set(options) - allowed):
@@ -62,7 +65,7 @@ def _translate(env_args: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _controller(robosuite: Any, given: Any) -> dict[str, Any]:
-    """The controller of the one arm."""
+    """Return the options of the arm's controller under the names of robosuite 1.4."""
     if not isinstance(given, dict):
         raise _Refused(f"controller_configs must describe one controller, got {given!r}")
     config = dict(given)
@@ -84,7 +87,7 @@ def _controller(robosuite: Any, given: Any) -> dict[str, Any]:
 
 
 def _arm(composite: Mapping[str, Any]) -> dict[str, Any]:
-    """The arm's part of a controller for the whole body, as robosuite 1.5 has them; a Panda has no other parts."""
+    """Return the arm's part of a controller for the whole body, as robosuite 1.5 has it; a Panda has no other parts."""
     parts = composite["body_parts"].get("arms", composite["body_parts"])
     if composite.get("type") != "BASIC" or "right" not in parts:
         raise _Refused(f"a {composite.get('type')} controller of {', '.join(parts)} is not that of one arm")

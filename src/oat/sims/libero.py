@@ -1,4 +1,4 @@
-"""LIBERO's ten long tasks, libero_10, with a Panda arm (PyPI hf-libero; https://arxiv.org/abs/2306.03310).
+"""Adapt LIBERO's ten long tasks, libero_10, with a Panda arm (PyPI hf-libero; https://arxiv.org/abs/2306.03310).
 
 A task is its instruction, an initial condition one of the benchmark's 50 fixed states for it. Observations of the robot
 have the keys of the published demonstrations, and so have images, which are upside down there; `observation.state` adds
@@ -24,14 +24,17 @@ import numpy as np
 from jaxtyping import Float64
 
 from oat.data.episodes import IMAGES, STATE
-from oat.errors import MissingExtra, SimulatorError, unknown_name
-from oat.interfaces import Expert, ExpertConfig, Split
-from oat.io.extras import import_extra
+from oat.data.hdf5_demos import read_attributes, task_name
+from oat.errors import MissingExtra, SimulatorError
+from oat.interfaces import Expert, ExpertConfig, Simulator, Split
+from oat.io.extras import DISTRIBUTION, import_extra
+from oat.protocol import Protocol
 from oat.sims.robosuite import BUILD_OPTIONS, RobosuiteEnv, import_robosuite
 
 SUITE = "libero_10"
-ASSETS_VARIABLE, CONFIG_VARIABLE = "OAT_LIBERO_ASSETS", "LIBERO_CONFIG_PATH"
-INSTALL_COMMAND = "pip install 'oat[libero]' && pip install --no-deps hf-libero==0.1.4"
+ASSETS_VARIABLE = "OAT_LIBERO_ASSETS"
+CONFIG_VARIABLE = "LIBERO_CONFIG_PATH"
+INSTALL_COMMAND = f"pip install '{DISTRIBUTION}[libero]' && pip install --no-deps hf-libero==0.1.4"
 DOWNLOAD_COMMAND = "hf download lerobot/libero-assets --repo-type dataset --local-dir ~/.cache/libero/assets"
 DEMONSTRATIONS = "hf download yifengzhu-hf/LIBERO-datasets --repo-type dataset --include 'libero_10/*' --local-dir DATA"
 
@@ -41,9 +44,9 @@ _SETTLING_STEPS = 5  # objects come to rest before LIBERO's own evaluation begin
 
 
 def import_libero() -> ModuleType:
-    """LIBERO's package, without the question that it asks when it finds no settings.
+    """Import LIBERO's package without the question that it asks when it finds no settings.
 
-    The settings say where its files are, which this adapter knows without: an empty file serves while it is imported.
+    The settings say where its files are, which this adapter does not need: an empty file is enough for the import.
     """
     import_robosuite()
     if importlib.util.find_spec("libero") is None:
@@ -63,7 +66,7 @@ def import_libero() -> ModuleType:
 
 
 def find_assets(package: Path) -> Path:
-    """The folder of meshes and textures: the one that is named, else where LIBERO looks itself."""
+    """Return the folder of meshes and textures: the one that is named, else where LIBERO looks itself."""
     named = os.environ.get(ASSETS_VARIABLE)
     usual = (package / "assets", Path("~/.cache/libero/assets").expanduser())
     places = (Path(named).expanduser(),) if named else usual
@@ -77,7 +80,7 @@ def find_assets(package: Path) -> Path:
 
 
 def read_initial_states(file: Path) -> Float64[np.ndarray, "states numbers"]:
-    """The fixed states of a task; they are stored as a pickle, of which nothing but an array is accepted."""
+    """Return the fixed states of a task; they are stored as a pickle, of which nothing but an array is accepted."""
     import _codecs
 
     import torch
@@ -89,10 +92,10 @@ def read_initial_states(file: Path) -> Float64[np.ndarray, "states numbers"]:
 
 
 class LiberoEnv(RobosuiteEnv):
-    """One task, begun at one of its fixed states."""
+    """Simulate one task, which begins at one of its fixed states."""
 
     def __init__(self, task: Any, cameras: tuple[str, ...] = (), image_size: int = 128) -> None:
-        """`task` is a line of LIBERO's own list."""
+        """Build the environment of a task, which is a line of LIBERO's own list."""
         libero = import_libero()
         package = Path(str(libero.__file__)).parent
         vars(libero)["_assets_path_cache"] = str(find_assets(package))  # else it would download them
@@ -103,7 +106,7 @@ class LiberoEnv(RobosuiteEnv):
         super().__init__(lambda: _build(bddl_file), (), scene_cameras, image_size, effects=True)
 
     def reset(self, condition: int) -> dict[str, np.ndarray]:
-        """Begin at a fixed state; it does not say where furniture stands, which is drawn within 2 cm."""
+        """Begin an episode at a fixed state; it does not say where furniture stands, which is drawn within 2 cm."""
         super().reset(condition)
         self.show(self._states[condition])
         self._begin()
@@ -117,19 +120,23 @@ class LiberoEnv(RobosuiteEnv):
         for fixture in self.env.fixtures:
             if fixture.root_body not in placed:
                 raise SimulatorError(f"the stored scene is of another task: it has no {fixture.root_body}")
-            body, number = placed[fixture.root_body], self.env.sim.model.body_name2id(fixture.root_body)
+            body = placed[fixture.root_body]
+            number = self.env.sim.model.body_name2id(fixture.root_body)
             self.env.sim.model.body_pos[number] = np.fromstring(body.get("pos", "0 0 0"), sep=" ")
             self.env.sim.model.body_quat[number] = np.fromstring(body.get("quat", "1 0 0 0"), sep=" ")
 
     def observe(self) -> dict[str, np.ndarray]:
+        """Return the observation, with images upside down as in the published demonstrations."""
         self.env._post_process()  # a stove that is on glows
         seen = super().observe()
         images = {IMAGES + camera: seen[IMAGES + _CAMERAS.get(camera, camera)][::-1] for camera in self._shown}
         return {key: value for key, value in seen.items() if not key.startswith(IMAGES)} | images
 
     def vectors(self, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Return the state with all objects, and the robot's parts under the names of the demonstrations."""
         to_axis_angle = import_extra("robosuite.utils.transform_utils", "libero").quat2axisangle
-        position, orientation = values["robot0_eef_pos"], to_axis_angle(values["robot0_eef_quat"])
+        position = values["robot0_eef_pos"]
+        orientation = to_axis_angle(values["robot0_eef_quat"])
         gripper = values["robot0_gripper_qpos"]
         state = np.concatenate([position, values["robot0_eef_quat"], gripper, *self._objects()])
         vectors = {
@@ -143,7 +150,7 @@ class LiberoEnv(RobosuiteEnv):
         return {key: value.astype(np.float32) for key, value in vectors.items()}
 
     def _objects(self) -> list[np.ndarray]:
-        """Position and orientation (x, y, z, w) of everything that is named, and how far furniture is open."""
+        """Return position and orientation (x, y, z, w) of everything that is named, and how far furniture is open."""
         data = self.env.sim.data
         poses = [
             np.append(data.body_xpos[body], np.roll(data.body_xquat[body], -1))
@@ -154,6 +161,7 @@ class LiberoEnv(RobosuiteEnv):
 
 
 def _build(bddl_file: Path) -> Any:
+    """Build LIBERO's own environment of a task from the file that defines it."""
     robosuite = import_robosuite()
     envs = import_extra("libero.libero.envs", "libero")
     problem = import_extra("libero.libero.envs.bddl_utils", "libero").get_problem_info(str(bddl_file))["problem_name"]
@@ -167,41 +175,61 @@ def _build(bddl_file: Path) -> Any:
     )
 
 
-class Libero:
-    """The benchmark."""
+class Libero(Simulator):
+    """Describe the benchmark LIBERO, of which the suite libero_10 is used."""
 
     name = "libero"
     robot_type = "panda"
     fps = 20.0
-    action_names: tuple[str, ...] = ("x", "y", "z", "roll", "pitch", "yaw", "gripper")
-    expert_kind = "human"
+    action_names = ("x", "y", "z", "roll", "pitch", "yaw", "gripper")
+    demonstrator = "human"
+    protocol = Protocol(
+        "libero",
+        max_steps=600,  # as LIBERO's own evaluation has it
+        success="the first step after which the goal of the task's definition holds",
+    )
+    main_camera = "agentview"
+    hand_position = slice(0, 3)
 
     @property
     def version(self) -> str:
+        """Return the version of the package hf-libero."""
         return f"hf-libero {importlib.metadata.version('hf-libero')}"
 
     @cached_property
     def _tasks(self) -> dict[str, Any]:
-        """LIBERO's own list, by instruction."""
+        """Return LIBERO's own list of tasks by instruction."""
         import_libero()
         listed = import_extra("libero.libero.benchmark", "libero").task_maps[SUITE]
         return {task.language: task for task in listed.values()}
 
     @property
     def tasks(self) -> tuple[str, ...]:
+        """Return the instructions of all tasks, which are their names."""
         return tuple(self._tasks)
 
     def expert(self, task: str, config: ExpertConfig) -> Expert:
+        """Raise an error that says where the human demonstrations are."""
         raise SimulatorError(
             f"LIBERO is demonstrated by people and has no expert to collect from: `{DEMONSTRATIONS}`, "
             f"and give DATA/{SUITE} to --data"
         )
 
     def make(self, task: str, cameras: tuple[str, ...] = (), image_size: int = 128) -> LiberoEnv:
-        if task not in self._tasks:
-            raise unknown_name("LIBERO task", task, self._tasks)
+        """Build the environment of a task, which renders through these cameras."""
+        self.check_task(task)
         return LiberoEnv(self._tasks[task], cameras, image_size)
 
+    @staticmethod
+    def recognizes(attributes: Mapping[str, Any]) -> bool:
+        """Return whether a file is LIBERO's, which says in `problem_info` what its task is."""
+        return "problem_info" in attributes
+
+    @staticmethod
+    def environment_of(file: Path, cameras: tuple[str, ...] = (), image_size: int = 128) -> LiberoEnv:
+        """Return the environment of the task whose instruction a file holds."""
+        return Libero().make(task_name(file, read_attributes(file)), cameras, image_size)
+
     def conditions(self, task: str, split: Split) -> Sequence[int]:
-        """Numbers of fixed states: every fifth is for selection."""
+        """Return the numbers of a task's fixed states: every fifth is for selection."""
         return [number for number in range(50) if (number % 5 == 0) == (split == "selection")]

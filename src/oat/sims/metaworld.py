@@ -1,4 +1,4 @@
-"""MetaWorld's 50 manipulation tasks and their scripted experts (PyPI metaworld 3; https://arxiv.org/abs/1910.10897).
+"""Adapt MetaWorld's 50 tasks and their scripted experts (PyPI metaworld 3; https://arxiv.org/abs/1910.10897).
 
 Observations are 39 numbers with the goal in the last three; actions are 4 numbers in [-1, 1]: hand x, y, z and gripper.
 """
@@ -13,19 +13,22 @@ import numpy as np
 from jaxtyping import Float, Float32, UInt8
 
 from oat.data.episodes import IMAGES, STATE
-from oat.errors import unknown_name
-from oat.interfaces import Demonstration, ExpertConfig, Outcome, Split
+from oat.interfaces import Demonstration, ExpertConfig, Outcome, Simulator, Split
 from oat.io.extras import import_extra
+from oat.protocol import Protocol
 from oat.sims.rendering import CameraRenderer, prepare_graphics, project
 
 _SUFFIX = "-v3"
 _FRAME = 18  # numbers per frame in the state: the current one, the previous one, then the goal
 _ONLOOKER = "corner4"  # the camera that shows best what the hand does
-ACTION_DIM, STATE_DIM, MAX_STEPS, FPS = 4, 39, 500, 80.0
+ACTION_DIM = 4
+STATE_DIM = 39
+MAX_STEPS = 500
+FPS = 80.0
 
 
 class MetaWorldEnv:
-    """One task, with initial conditions that are a function of the seed.
+    """Simulate one task, with initial conditions that are a function of the seed.
 
     MetaWorld ignores `reset(seed)` and draws from numpy's global state; its own generator, seeded before every reset,
     is used here instead.
@@ -48,6 +51,7 @@ class MetaWorldEnv:
         """The state in double precision, as the scripted experts expect it."""
 
     def reset(self, condition: int) -> dict[str, np.ndarray]:
+        """Begin an episode at the initial condition that MetaWorld draws from this seed."""
         self._env.seed(condition)
         self._gripper = 0.0
         self._env.reset()
@@ -55,7 +59,7 @@ class MetaWorldEnv:
         return self._observe()
 
     def _fresh_state(self) -> np.ndarray:
-        """The state after a reset, with up-to-date poses.
+        """Return the state after a reset, with up-to-date poses.
 
         In ten tasks MetaWorld moves bodies at reset and reports where they were before. Recomputing poses touches
         nothing that the dynamics depend on.
@@ -65,17 +69,18 @@ class MetaWorldEnv:
         state = self._env._get_obs()
         current = state[:_FRAME].copy()
         state[_FRAME : 2 * _FRAME] = current  # there is no earlier frame yet
-        self._env._prev_obs = current
+        self._env._prev_obs = current  # else the next state would hold the last episode's frame
         return np.asarray(state, np.float64)
 
     def step(self, action: Float32[np.ndarray, "4"], observe: bool = True) -> Outcome:
+        """Take an action; its success is what MetaWorld's info says."""
         self.raw_state, _, _, _, info = self._env.step(action)
         self._gripper = float(action[-1])
         success = bool(info["success"])
         return Outcome(self._observe() if observe else {}, success, float(success))
 
     def hold(self) -> Float32[np.ndarray, "4"]:
-        """No motion, and the gripper as it was commanded last."""
+        """Return the action without motion that keeps the gripper as it was commanded last."""
         return np.array([0, 0, 0, self._gripper], np.float32)
 
     def _observe(self) -> dict[str, np.ndarray]:
@@ -86,13 +91,18 @@ class MetaWorldEnv:
         return observation
 
     def render(self, size: int) -> UInt8[np.ndarray, "size size 3"]:
+        """Return the picture of the camera that videos are made with."""
         if self._onlooker is None or self._onlooker.size != size:
             self._onlooker = CameraRenderer(self._env.model, (_ONLOOKER,), size)
         return self._onlooker.render(self._env.data, _ONLOOKER)
 
     def foresee(self, actions: Float32[np.ndarray, "steps 4"]) -> Float[np.ndarray, "points 2"]:
-        """The hand's path if it follows at once: an action moves its target, which stays within the task's box."""
-        env, (target,) = self._env, self._env.data.mocap_pos
+        """Return the hand's path in that picture, if the hand follows at once.
+
+        An action moves the hand's target, which stays within the task's box.
+        """
+        env = self._env
+        (target,) = env.data.mocap_pos
         path = [target]
         for move in env.action_scale * np.clip(actions[:, :3], -1, 1):
             path.append(np.clip(path[-1] + move, env.mocap_low, env.mocap_high))
@@ -100,7 +110,7 @@ class MetaWorldEnv:
 
 
 class ScriptedExpert:
-    """MetaWorld's own controller for a task, run until the first success or the time limit."""
+    """Demonstrate a task with MetaWorld's own controller, until the first success or the time limit."""
 
     def __init__(self, task: str, config: ExpertConfig) -> None:
         policies = import_extra("metaworld.policies", "metaworld")
@@ -109,8 +119,8 @@ class ScriptedExpert:
         self._noise = config.noise
 
     def demonstrate(self, seed: int) -> Demonstration:
+        """Make one attempt from the initial condition of a seed, with noise drawn from the same seed."""
         noise = self._noise * np.random.default_rng(seed).normal(size=(MAX_STEPS, ACTION_DIM))
-        act, step = self._policy.get_action, self._env.step
         observation: Mapping[str, np.ndarray] = self._env.reset(seed)
         success = False
         observations: list[Mapping[str, np.ndarray]] = []
@@ -118,45 +128,52 @@ class ScriptedExpert:
         with warnings.catch_warnings():  # once per episode: the experts warn at every step that their gain is high
             warnings.filterwarnings("ignore", "Constant", UserWarning)
             while not success and len(actions) < MAX_STEPS:
-                action = (act(self._env.raw_state) + noise[len(actions)]).astype(np.float32)
+                action = (self._policy.get_action(self._env.raw_state) + noise[len(actions)]).astype(np.float32)
                 action = np.minimum(np.maximum(action, -1), 1)  # np.clip takes three times as long on four numbers
                 observations.append(observation)
                 actions.append(action)
-                outcome = step(action)
-                observation, success = outcome.observation, outcome.success
+                outcome = self._env.step(action)
+                observation = outcome.observation
+                success = outcome.success
         stacked = {key: np.stack([o[key] for o in observations]) for key in observation}
         return Demonstration(np.stack(actions), stacked, success)
 
 
-class MetaWorld:
-    """The benchmark."""
+class MetaWorld(Simulator):
+    """Describe the benchmark MetaWorld, whose scripted experts demonstrate all tasks."""
 
     name = "metaworld"
     robot_type = "sawyer"
     fps = FPS
-    action_names: tuple[str, ...] = ("x", "y", "z", "gripper")
-    expert_kind = "scripted"
+    action_names = ("x", "y", "z", "gripper")
+    demonstrator = "scripted"
+    protocol = Protocol("metaworld", max_steps=MAX_STEPS, success="the first step whose info says success")
+    paper_tasks = ("box-close", "coffee-pull", "disassemble", "stick-pull")
+    main_camera = "corner2"
+    hand_position = slice(0, 3)
 
     @property
     def version(self) -> str:
+        """Return the version of the package metaworld."""
         return f"metaworld {importlib.metadata.version('metaworld')}"
 
     @cached_property
     def tasks(self) -> tuple[str, ...]:
+        """Return the tasks that MetaWorld has a controller for, without the suffix of their version."""
         prepare_graphics()
         names = import_extra("metaworld.policies", "metaworld").ENV_POLICY_MAP
         return tuple(sorted(name.removesuffix(_SUFFIX) for name in names))
 
     def expert(self, task: str, config: ExpertConfig) -> ScriptedExpert:
-        if task not in self.tasks:
-            raise unknown_name("MetaWorld task", task, self.tasks)
+        """Return MetaWorld's own controller for a task."""
+        self.check_task(task)
         return ScriptedExpert(task, config)
 
     def make(self, task: str, cameras: tuple[str, ...] = (), image_size: int = 128) -> MetaWorldEnv:
-        if task not in self.tasks:
-            raise unknown_name("MetaWorld task", task, self.tasks)
+        """Build the environment of a task, which renders through these cameras."""
+        self.check_task(task)
         return MetaWorldEnv(task, cameras, image_size)
 
     def conditions(self, task: str, split: Split) -> range:
-        """Seeds; those of demonstrations are below 2^31."""
+        """Return the seeds of a split; those of demonstrations are below 2^31."""
         return range(2**31, 2**31 + 2**20) if split == "selection" else range(2**31 + 2**30, 2**31 + 2**30 + 2**20)

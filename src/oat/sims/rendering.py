@@ -1,4 +1,4 @@
-"""Offscreen MuJoCo rendering that is fast on machines without a graphics card.
+"""Render MuJoCo scenes offscreen, fast enough on machines without a graphics card.
 
 `python -m oat.sims.rendering` says which graphics library is used, and fails where there is none.
 """
@@ -23,11 +23,12 @@ _EGL_VENDORS = ("/usr/share/glvnd/egl_vendor.d", "/etc/glvnd/egl_vendor.d")
 
 
 def graphics_library() -> str | None:
-    """The value for MUJOCO_GL: the user's own choice, else EGL or OSMesa, whichever this machine has."""
+    """Return the value for MUJOCO_GL: the user's own choice, else EGL or OSMesa, whichever this machine has."""
     if chosen := os.environ.get("MUJOCO_GL"):
         return chosen
     if not sys.platform.startswith("linux"):
         return "glfw"
+    # libEGL alone only dispatches: without a vendor's file it loads, and opens no context.
     if _loads("EGL", "libEGL.so.1") and any(any(Path(folder).glob("*.json")) for folder in _EGL_VENDORS):
         return "egl"
     if _loads("OSMesa", "libOSMesa.so.8"):
@@ -36,6 +37,7 @@ def graphics_library() -> str | None:
 
 
 def _loads(name: str, file: str) -> bool:
+    """Return whether a shared library can be loaded."""
     try:
         ctypes.CDLL(ctypes.util.find_library(name) or file)
     except OSError:
@@ -50,7 +52,7 @@ def prepare_graphics() -> None:
 
 
 class CameraRenderer:
-    """Renders named cameras of one MuJoCo model, without the effects that make software rendering slow.
+    """Render named cameras of one MuJoCo model, without the effects that make software rendering slow.
 
     Multisampling, shadows and reflections cost 3–20 times the rest of a frame; with `effects` they are drawn all the
     same, as in published images. Fixed cameras that are mounted upside down (MetaWorld's corners) are turned by 180°.
@@ -77,7 +79,8 @@ class CameraRenderer:
             model.vis.quality.offsamples = 0
         model.vis.global_.offwidth = max(model.vis.global_.offwidth, size)
         model.vis.global_.offheight = max(model.vis.global_.offheight, size)
-        self.model, self.size = model, size
+        self.model = model
+        self.size = size
         self._options = mujoco.MjvOption()
         self._options.geomgroup[list(hidden_groups)] = 0
         self._turned = {camera: _is_upside_down(model, available.index(camera)) for camera in cameras}
@@ -90,6 +93,7 @@ class CameraRenderer:
         self._hidden = () if effects else (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION)
 
     def render(self, data: Any, camera: str) -> UInt8[np.ndarray, "size size 3"]:
+        """Return the image of a camera at the state in MuJoCo's data."""
         self._renderer.update_scene(data, camera, self._options)
         for flag in self._hidden:  # update_scene does not touch the flags, but a new scene has them on
             self._renderer.scene.flags[flag] = 0
@@ -98,7 +102,7 @@ class CameraRenderer:
 
 
 def project(model: Any, data: Any, camera: str, points: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "n 2"]:
-    """Where a camera sees points of the world: x and y as shares of a square picture, (0, 0) at its upper left."""
+    """Return where a camera sees points of the world, as shares of a square picture with (0, 0) at its upper left."""
     number = model.camera(camera).id
     axes = data.cam_xmat[number].reshape(3, 3)  # in its columns: right, up, backwards
     seen = (points - data.cam_xpos[number]) @ axes
@@ -108,7 +112,7 @@ def project(model: Any, data: Any, camera: str, points: Float[np.ndarray, "n 3"]
 
 
 def _is_upside_down(model: Any, camera: int) -> bool:
-    """Whether a camera fixed to the world has its up axis pointing down."""
+    """Return whether a camera fixed to the world has its up axis pointing down."""
     return bool(model.cam_bodyid[camera] == 0 and model.cam_mat0[camera].reshape(3, 3)[2, 1] < -0.1)
 
 

@@ -1,4 +1,4 @@
-"""Observations anew from the simulator states that demonstrations store: other cameras, other sizes, or any at all.
+"""Observe demonstrations again from the simulator states that they store, through other cameras or in other sizes.
 
 robomimic's and LIBERO's files hold the simulator's state before every action, and the scene of every demonstration. The
 simulator shows there what it would show live, so that a policy trained on these observations meets the same ones.
@@ -7,20 +7,32 @@ simulator shows there what it would show live, so that a policy trained on these
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from oat.data.episodes import Episodes
-from oat.data.hdf5 import HDF5_SUFFIXES, Demo, list_demos, list_files, read_attributes, task_name
-from oat.errors import InvalidOption
-from oat.sims import robomimic
-from oat.sims.libero import Libero
+from oat.data.hdf5_demos import HDF5_SUFFIXES, Demo, list_demos, list_files, read_attributes
+from oat.errors import InvalidOption, MissingKey
+from oat.sims import SIMULATORS, find_simulator
 from oat.sims.robosuite import RobosuiteEnv
 
 
+@runtime_checkable
+class RebuildsEnvironments(Protocol):
+    """Describe a simulator's class that can rebuild the environment in which a file's demonstrations were given."""
+
+    def recognizes(self, attributes: Mapping[str, Any]) -> bool:
+        """Return whether the attributes of a file say that its demonstrations were given in this simulator."""
+        ...
+
+    def environment_of(self, file: Path, cameras: tuple[str, ...] = (), image_size: int = 128) -> RobosuiteEnv:
+        """Return the environment that a file of this simulator describes."""
+        ...
+
+
 def rerender(episodes: Episodes, path: Path, cameras: tuple[str, ...], image_size: int) -> Episodes:
-    """The episodes of HDF5 file(s), observed again by the simulator from the states that are stored there."""
+    """Return the episodes of HDF5 file(s), observed again by the simulator from the states that are stored there."""
     files = [file for file in list_files(path.expanduser()) if file.suffix.lower() in HDF5_SUFFIXES]
     if not files:
         raise InvalidOption(f"{path} holds no simulator states to render from; robomimic's and LIBERO's HDF5 files do")
@@ -34,18 +46,22 @@ def rerender(episodes: Episodes, path: Path, cameras: tuple[str, ...], image_siz
 
 
 def environment_of(file: Path, cameras: tuple[str, ...], image_size: int) -> RobosuiteEnv:
-    """The environment in which a file's demonstrations were given."""
+    """Return the environment in which the demonstrations of a file were given."""
     attributes = read_attributes(file)
-    if "problem_info" in attributes:  # LIBERO's name for what it says about a task
-        return Libero().make(task_name(file, attributes), cameras, image_size)
-    return robomimic.environment_of(file, cameras, image_size)
+    for name in SIMULATORS:
+        simulator: object = find_simulator(name)
+        if isinstance(simulator, RebuildsEnvironments) and simulator.recognizes(attributes):
+            return simulator.environment_of(file, cameras, image_size)
+    raise MissingKey(f"{file}: data has no attribute 'env_args' or 'problem_info' that describes the environment")
 
 
 class Replay:
-    """Demonstrations, looked at again one after the other."""
+    """Observe demonstrations again, one after the other."""
 
     def __init__(self, demos: list[Demo], cameras: tuple[str, ...], image_size: int) -> None:
-        self._demos, self._cameras, self._image_size = demos, cameras, image_size
+        self._demos = demos
+        self._cameras = cameras
+        self._image_size = image_size
         lengths = [demo.shapes["actions"][0] for demo in demos]
         self.starts = np.cumsum(lengths) - lengths
         self._file: Path | None = None
@@ -53,24 +69,27 @@ class Replay:
         self._observed: tuple[int, Mapping[str, np.ndarray]] = (-1, {})
 
     def observe(self, number: int) -> Mapping[str, np.ndarray]:
-        """All frames of a demonstration; the last one is kept."""
+        """Return all frames of a demonstration; those of the last one are kept, because keys are read one by one."""
         if self._observed[0] != number:
             demo = self._demos[number]
-            states, env = demo.read_states(), self._environment(demo.file)
+            states = demo.read_states()
+            env = self._environment(demo.file)
             env.reset_to(states[0], demo.attribute("model_file"))
             seen = [env.show(state) for state in states]
-            self._observed = number, {key: np.stack([frame[key] for frame in seen]) for key in seen[0]}
+            self._observed = (number, {key: np.stack([frame[key] for frame in seen]) for key in seen[0]})
         return self._observed[1]
 
     def _environment(self, file: Path) -> RobosuiteEnv:
+        """Return the environment of a file, which is built anew only when the file changes."""
         if self._file != file:
-            self._env, self._file = environment_of(file, self._cameras, self._image_size), file
+            self._env = environment_of(file, self._cameras, self._image_size)
+            self._file = file
         return self._env
 
 
 @dataclass(frozen=True)
 class ReplayedFrames:
-    """The values of one observation key."""
+    """Give the values of one observation key as an array of frames would, computed when they are read."""
 
     replay: Replay
     key: str

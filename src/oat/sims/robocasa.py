@@ -1,4 +1,4 @@
-"""Four kitchen tasks of RoboCasa with a Panda arm on wheels (https://arxiv.org/abs/2406.02523).
+"""Adapt four kitchen tasks of RoboCasa with a Panda arm on wheels (https://arxiv.org/abs/2406.02523).
 
 Actions are 12 numbers in [-1, 1], 20 times a second: the hand's motion and turn (6), the gripper, the base's motion
 (3), the torso, and a last one that is positive while the base drives. The state has 16: the base's position and
@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Float32, Float64
 
-from oat.errors import MissingExtra, SimulatorError, unknown_name
-from oat.interfaces import Expert, ExpertConfig, Split
+from oat.errors import MissingExtra, SimulatorError
+from oat.interfaces import Expert, ExpertConfig, Simulator, Split
 from oat.io.extras import import_extra
+from oat.protocol import Protocol
 from oat.sims.robosuite import BUILD_OPTIONS, RobosuiteEnv, import_robosuite
 
 ROBOT = "PandaOmron"
@@ -29,7 +30,9 @@ STATE_KEYS = (
     "robot0_base_to_eef_quat",
     "robot0_gripper_qpos",
 )
-GRIPPER, BASE_MODE = 6, 11
+# The numbers of an action that stay as they are while the robot holds still.
+GRIPPER = 6
+BASE_MODE = 11
 ASSETS_COMMAND = "python -m robocasa.scripts.download_kitchen_assets"
 INSTALL_COMMANDS = (
     "git clone https://github.com/robocasa/robocasa (release 0.2), pip install -e robocasa, "
@@ -38,7 +41,7 @@ INSTALL_COMMANDS = (
 
 
 class RoboCasaEnv(RobosuiteEnv):
-    """One task, in another kitchen for every condition."""
+    """Simulate one task, in another kitchen for every condition."""
 
     onlooker = "robot0_agentview_center"
 
@@ -46,7 +49,7 @@ class RoboCasaEnv(RobosuiteEnv):
         robosuite = import_robosuite("1.5")
         options: dict[str, Any] = {
             **BUILD_OPTIONS,
-            "hard_reset": True,
+            "hard_reset": True,  # another kitchen is another scene, which must be compiled
             "robots": ROBOT,
             "controller_configs": robosuite.load_composite_controller_config(robot=ROBOT),
             "control_freq": 20,
@@ -57,39 +60,45 @@ class RoboCasaEnv(RobosuiteEnv):
         )
 
     def reset(self, condition: int) -> dict[str, np.ndarray]:
-        """Kitchens and placements are drawn from the environment's own generator, which its parts share."""
+        """Begin an episode in the kitchen that a seed determines.
+
+        Kitchens and placements are drawn from the environment's own generator, which its parts share: its state is set.
+        """
         self.env.rng.bit_generator.state = np.random.default_rng(condition).bit_generator.state
         return super().reset(condition)
 
     def _command(self, action: Float64[np.ndarray, "12"]) -> Float64[np.ndarray, "12"]:
-        """Versions of robosuite put the parts in different orders; demonstrations have one."""
+        """Return an action in the environment's order; versions of robosuite differ in it, demonstrations do not."""
         arm, gripper, base, torso, (mode,) = np.split(action, [6, 7, 10, 11])
         parts = {"right": arm, "right_gripper": gripper, "base": base, "torso": torso, "base_mode": mode}
         return np.asarray(self.env.robots[0].composite_controller.create_action_vector(parts))
 
     def vectors(self, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Return the state, and each of its parts under RoboCasa's names."""
         return super().vectors(values) | {f"observation.{key}": values[key].astype(np.float32) for key in STATE_KEYS}
 
     def _restart_controllers(self) -> None:
-        """They are new in every kitchen."""
+        """Do nothing: every kitchen comes with new controllers."""
 
     def foresee(self, actions: Float32[np.ndarray, "steps 12"]) -> Float[np.ndarray, "points 2"]:
-        """Nothing: hand and base move together."""
+        """Return no points: hand and base move together, so the path cannot be told from the actions."""
         return np.zeros((0, 2))
 
 
-class RoboCasa:
-    """The benchmark; a task is called as RoboCasa's environment, and so it is in the published demonstrations."""
+class RoboCasa(Simulator):
+    """Describe the benchmark RoboCasa, whose environments and published demonstrations give the tasks their names."""
 
     name = "robocasa"
     robot_type = "panda_omron"
     fps = 20.0
-    action_names: tuple[str, ...] = (
+    action_names = (
         *("x", "y", "z", "turn_x", "turn_y", "turn_z", "gripper"),
         *("base_x", "base_y", "base_turn", "torso", "base_mode"),
     )
-    expert_kind = "human"
-    tasks: tuple[str, ...] = ("CloseDrawer", "CoffeePressButton", "TurnOffMicrowave", "TurnOffSinkFaucet")
+    demonstrator = "human"
+    protocol = Protocol("robocasa", max_steps=500, success="the first step at which RoboCasa's check of the task holds")
+    main_camera = "robot0_agentview_center"
+    tasks = ("CloseDrawer", "CoffeePressButton", "TurnOffMicrowave", "TurnOffSinkFaucet")
 
     def __init__(self) -> None:
         if importlib.util.find_spec("robocasa") is None:
@@ -102,22 +111,24 @@ class RoboCasa:
 
     @property
     def version(self) -> str:
+        """Return the versions of robocasa and robosuite."""
         return f"robocasa {self._robocasa.__version__}, robosuite {self._robosuite.__version__}"
 
     def expert(self, task: str, config: ExpertConfig) -> Expert:
+        """Raise an error that says where the human demonstrations are."""
         raise SimulatorError(
             "RoboCasa is demonstrated by people and has no expert to collect from: fetch its HDF5 files with "
             "`python -m robocasa.scripts.download_datasets` and give them to --data"
         )
 
     def make(self, task: str, cameras: tuple[str, ...] = (), image_size: int = 128) -> RoboCasaEnv:
-        if task not in self.tasks:
-            raise unknown_name("RoboCasa task", task, self.tasks)
+        """Build the environment of a task; it fails where RoboCasa's assets are missing."""
+        self.check_task(task)
         try:
             return RoboCasaEnv(task, cameras, image_size)
         except OSError as error:
             raise SimulatorError(f"RoboCasa's kitchens are missing ({error}): {ASSETS_COMMAND}") from error
 
     def conditions(self, task: str, split: Split) -> range:
-        """Seeds."""
+        """Return the seeds of a split; each determines a kitchen and the placement of its objects."""
         return range(2**20) if split == "selection" else range(2**30, 2**30 + 2**20)

@@ -1,4 +1,4 @@
-"""RoboMimic's Lift, Can and Square in robosuite (https://arxiv.org/abs/2108.03298), with scripted experts.
+"""Adapt RoboMimic's Lift, Can and Square in robosuite (https://arxiv.org/abs/2108.03298), with scripted experts.
 
 Actions are 7 numbers in [-1, 1], 20 times a second: the hand's motion (of 5 cm), its turn about x, y, z (of 0.5 rad)
 and the gripper (-1 opens, 1 closes). The state has 23 numbers: the hand's position (3) and quaternion (4), the fingers'
@@ -14,9 +14,10 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from oat.data.hdf5 import ROBOMIMIC_STATE, ROBOMIMIC_STATE_DIM, ROBOMIMIC_TASKS, read_attributes
-from oat.errors import MissingKey, unknown_name
-from oat.interfaces import Demonstration, ExpertConfig, Split
+from oat.data.hdf5 import ROBOMIMIC_STATE, ROBOMIMIC_STATE_DIM
+from oat.data.hdf5_demos import ROBOMIMIC_TASKS, read_attributes
+from oat.interfaces import Demonstration, ExpertConfig, Simulator, Split
+from oat.protocol import Protocol
 from oat.sims.env_args import translate_env_args
 from oat.sims.robomimic_experts import EXPERTS, Manner
 from oat.sims.robosuite import BUILD_OPTIONS, RobosuiteEnv, import_robosuite
@@ -24,11 +25,12 @@ from oat.sims.robosuite import BUILD_OPTIONS, RobosuiteEnv, import_robosuite
 ENVIRONMENTS = {task: name for name, task in ROBOMIMIC_TASKS.items()}
 ROBOT_KEYS = tuple(key for key in ROBOMIMIC_STATE if key != "object")
 CUBE = "cube_g0"
-ACTION_DIM, MAX_STEPS = 7, 400
+ACTION_DIM = 7
+MAX_STEPS = 400
 
 
 class RoboMimicEnv(RobosuiteEnv):
-    """An environment of robosuite that observes as robomimic does."""
+    """Simulate a task in robosuite, with the observations of robomimic."""
 
     def __init__(
         self, name: str, options: Mapping[str, Any], cameras: tuple[str, ...] = (), image_size: int = 128
@@ -43,7 +45,10 @@ class RoboMimicEnv(RobosuiteEnv):
         )
 
     def _load(self, scene: str) -> None:
-        """Every scene of Lift has a cube of its own size, and nothing else varies; compiling takes a second."""
+        """Give Lift's cube the size that it has in a stored scene; nothing else varies between scenes.
+
+        Compiling a scene takes a second, which is spent only where the size differs.
+        """
         sizes = {geom.get("name"): geom.get("size", "") for geom in ElementTree.fromstring(scene).iter("geom")}
         if CUBE not in sizes:
             return
@@ -56,25 +61,21 @@ class RoboMimicEnv(RobosuiteEnv):
             self.env.reset_from_xml_string(ElementTree.tostring(model, "unicode"))
 
     def vectors(self, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Return the state, and the robot's parts of it under robomimic's names."""
         return super().vectors(values) | {f"observation.{key}": values[key].astype(np.float32) for key in ROBOT_KEYS}
 
 
-def environment_of(file: Path, cameras: tuple[str, ...] = (), image_size: int = 128) -> RoboMimicEnv:
-    """The environment in which a robomimic file's demonstrations were given."""
-    env_args = read_attributes(file).get("env_args")
-    if not isinstance(env_args, dict):
-        raise MissingKey(f"{file}: data has no attribute 'env_args' that describes the environment")
-    return RoboMimicEnv(*translate_env_args(env_args, str(file)), cameras, image_size)
-
-
 class ScriptedExpert:
-    """The expert of a task, run until the first success or the time limit."""
+    """Demonstrate a task with its script, until the first success or the time limit."""
 
     def __init__(self, task: str, config: ExpertConfig) -> None:
         self._env = RoboMimic().make(task, config.cameras, config.image_size)
-        self._script, self._noise = EXPERTS[task], config.noise
+        self._script = EXPERTS[task]
+        self._noise = config.noise
 
     def demonstrate(self, seed: int) -> Demonstration:
+        """Make one attempt, whose scene, manner and noise the seed determines."""
+        # [seed, 1] and not the seed: the noise must not repeat the numbers that the manner is drawn from.
         noise = self._noise * np.random.default_rng([seed, 1]).normal(size=(MAX_STEPS, ACTION_DIM))
         observations: list[Mapping[str, np.ndarray]] = [self._env.reset(seed)]
         actions: list[np.ndarray] = []
@@ -91,37 +92,52 @@ class ScriptedExpert:
         return Demonstration(np.stack(actions), stacked, success)
 
 
-class RoboMimic:
-    """The benchmark."""
+class RoboMimic(Simulator):
+    """Describe the benchmark RoboMimic, with our scripts in place of its human demonstrations."""
 
     name = "robomimic"
     robot_type = "panda"
     fps = 20.0
-    action_names: tuple[str, ...] = ("x", "y", "z", "turn_x", "turn_y", "turn_z", "gripper")
-    expert_kind = "scripted"
-    tasks: tuple[str, ...] = tuple(ENVIRONMENTS)
+    action_names = ("x", "y", "z", "turn_x", "turn_y", "turn_z", "gripper")
+    demonstrator = "scripted"
+    protocol = Protocol(
+        "robomimic", max_steps=MAX_STEPS, success="the first step at which robosuite's check of the task holds"
+    )
+    main_camera = "agentview"
+    hand_position = slice(0, 3)
+    tasks = tuple(ENVIRONMENTS)
 
     def __init__(self) -> None:
         self._robosuite = import_robosuite()  # a missing package is told at once
 
     @property
     def version(self) -> str:
+        """Return the versions of robosuite and MuJoCo."""
         return f"robosuite {self._robosuite.__version__}, mujoco {importlib.metadata.version('mujoco')}"
 
     def expert(self, task: str, config: ExpertConfig) -> ScriptedExpert:
-        self._check(task)
+        """Return the script that demonstrates a task."""
+        self.check_task(task)
         return ScriptedExpert(task, config)
 
     def make(self, task: str, cameras: tuple[str, ...] = (), image_size: int = 128) -> RoboMimicEnv:
-        self._check(task)
+        """Build the environment of a task, which renders through these cameras."""
+        self.check_task(task)
         controller = self._robosuite.load_controller_config(default_controller="OSC_POSE")
         options = {"robots": "Panda", "controller_configs": controller, "control_freq": int(self.fps)}
         return RoboMimicEnv(ENVIRONMENTS[task], options, cameras, image_size)
 
-    def conditions(self, task: str, split: Split) -> range:
-        """Seeds; those of demonstrations are below 2^31."""
-        return range(2**31, 2**31 + 2**20) if split == "selection" else range(2**31 + 2**30, 2**31 + 2**30 + 2**20)
+    @staticmethod
+    def recognizes(attributes: Mapping[str, Any]) -> bool:
+        """Return whether a file is robomimic's; LIBERO's have the same `env_args`, and `problem_info` beside it."""
+        return isinstance(attributes.get("env_args"), dict) and "problem_info" not in attributes
 
-    def _check(self, task: str) -> None:
-        if task not in self.tasks:
-            raise unknown_name("RoboMimic task", task, self.tasks)
+    @staticmethod
+    def environment_of(file: Path, cameras: tuple[str, ...] = (), image_size: int = 128) -> RoboMimicEnv:
+        """Return the environment that the `env_args` of a robomimic file describe."""
+        name, options = translate_env_args(read_attributes(file)["env_args"], str(file))
+        return RoboMimicEnv(name, options, cameras, image_size)
+
+    def conditions(self, task: str, split: Split) -> range:
+        """Return the seeds of a split; those of demonstrations are below 2^31."""
+        return range(2**31, 2**31 + 2**20) if split == "selection" else range(2**31 + 2**30, 2**31 + 2**30 + 2**20)

@@ -1,6 +1,6 @@
-"""Scripted experts for Lift, Can and Square, so that data exists where the human demonstrations do not.
+"""Demonstrate Lift, Can and Square with scripts, so that data exists where the human demonstrations do not.
 
-An expert is a generator of actions that looks at the simulator's own poses. No two of its episodes run in one groove:
+An expert is a generator of actions that looks at the simulator's own poses. Its episodes differ as people's do:
 speed, pauses, detours, where and how it grasps and where it lets go are drawn from the seed.
 """
 
@@ -14,14 +14,16 @@ Actions = Iterator[np.ndarray]
 Target = Callable[[], tuple[np.ndarray, float]]
 """Where the hand is to be, and how far it still has to turn; asked again at every step."""
 
-OPEN, CLOSED = -1.0, 1.0
-_STEP, _TURN = 0.05, 0.5  # metres and radians that an action of 1 asks for
+OPEN = -1.0
+CLOSED = 1.0
+_STEP = 0.05  # metres that an action of 1 asks for
+_TURN = 0.5  # radians that an action of 1 asks for
 _UP = np.array([0.0, 0.0, 1.0])
 
 
 @dataclass(frozen=True)
 class Manner:
-    """How one episode is performed."""
+    """Hold the numbers by which the performance of one episode differs from others."""
 
     gain: float
     """The share of the remaining way that an action asks for."""
@@ -40,6 +42,7 @@ class Manner:
 
     @classmethod
     def draw(cls, seed: int) -> "Manner":
+        """Draw the manner of the episode with this seed."""
         random = np.random.default_rng(seed)
         return cls(
             gain=random.uniform(0.9, 1.6),
@@ -53,15 +56,17 @@ class Manner:
 
 
 def shortest_turn(angle: float, goal: float, period: float = 2 * np.pi) -> float:
-    """From an angle to a goal that is as good after every `period`."""
+    """Return the turn from an angle to a goal, where angles that differ by a `period` are equal."""
     return (goal - angle + period / 2) % period - period / 2
 
 
 class Hand:
-    """The gripper: where it is, and the actions that bring it elsewhere."""
+    """Tell where the gripper is, and generate the actions that bring it elsewhere."""
 
     def __init__(self, env: Any, manner: Manner) -> None:
-        self._env, self._manner, self._waypoint = env, manner, 0
+        self._env = env
+        self._manner = manner
+        self._waypoint = 0
 
     @property
     def position(self) -> np.ndarray:
@@ -73,12 +78,12 @@ class Hand:
 
     @property
     def yaw(self) -> float:
-        """The horizontal direction across which the fingers close."""
+        """Return the horizontal direction across which the fingers close."""
         return float(np.arctan2(self.rotation[1, 1], self.rotation[0, 1]))
 
     def go(self, target: Target, grip: float, tolerance: float, turn_tolerance: float = 0.06) -> Actions:
-        """Swiftly there, and then perhaps a moment of hesitation."""
-        for _ in range(100):
+        """Go to a target swiftly, and then perhaps hesitate for a moment."""
+        for _ in range(100):  # a target that cannot be reached must not take the whole episode
             position, turn = target()
             error = position - self.position
             if np.linalg.norm(error) < tolerance and abs(turn) < turn_tolerance:
@@ -88,8 +93,9 @@ class Hand:
         self._waypoint += 1
 
     def home_in(self, target: Target, grip: float, there: Callable[[], bool], limit: int) -> Actions:
-        """Slowly and exactly there: what remains of the error adds up until the arm follows."""
-        missed, missed_turn = np.zeros(3), 0.0
+        """Go to a target slowly and exactly, as an integral controller does: what remains of the error adds up."""
+        missed = np.zeros(3)
+        missed_turn = 0.0
         for _ in range(limit):
             if there():
                 return
@@ -100,21 +106,21 @@ class Hand:
             yield self._action(3 * error + 2 * missed, turn + missed_turn, grip, 0.6 * self._manner.top_speed)
 
     def stay(self, steps: int, grip: float) -> Actions:
-        """Only the gripper moves."""
+        """Stay for some steps, in which only the gripper moves."""
         for _ in range(steps):
             yield self._action(np.zeros(3), 0.0, grip, 1.0)
 
     def rise(self, grip: float) -> Actions:
-        """For good."""
+        """Rise without end; the episode ends by success or at its time limit."""
         while True:
             yield self._action(self._manner.gain * _STEP * _UP, 0.0, grip, self._manner.top_speed)
 
     def turn_to(self, yaw: float) -> float:
-        """The fingers change places every half turn, which makes no difference."""
+        """Return the turn to a direction; half a turn makes no difference, as the fingers only change places."""
         return shortest_turn(self.yaw, yaw, np.pi)
 
     def _action(self, motion: np.ndarray, turn: float, grip: float, top_speed: float) -> np.ndarray:
-        """A clipped step, with the palm kept level."""
+        """Return the action of a clipped step that keeps the palm level."""
         tilt = np.cross(self.rotation[:, 2], -_UP)
         turns = 1.5 * (tilt + turn * _UP)
         return np.array([*np.clip(motion / _STEP, -top_speed, top_speed), *np.clip(turns / _TURN, -1, 1), grip])
@@ -122,7 +128,9 @@ class Hand:
 
 def lift(env: Any, manner: Manner) -> Actions:
     """Take the cube by either pair of faces, a little off its centre, and raise it."""
-    hand, data, cube = Hand(env, manner), env.sim.data, env.cube.root_body
+    hand = Hand(env, manner)
+    data = env.sim.data
+    cube = env.cube.root_body
     quarter = np.pi / 2 * (manner.grasp[0] > 0)
 
     def above(height: float) -> Target:
@@ -142,11 +150,14 @@ def lift(env: Any, manner: Manner) -> Actions:
 
 def can(env: Any, manner: Manner) -> Actions:
     """Take the can from any side, carry it over the wall and let it go somewhere in its compartment."""
-    hand, data, body = Hand(env, manner), env.sim.data, env.objects[env.object_id].root_body
+    hand = Hand(env, manner)
+    data = env.sim.data
+    body = env.objects[env.object_id].root_body
     yaw = hand.yaw + 0.7 * manner.grasp[0]
     near = np.array([0.025 * manner.place[0] - 0.055, 0.03 * manner.place[1] - 0.06, 0])  # the arm reaches no farther
     place = env.target_bin_placements[env.object_id] + near
-    carry, release = 0.28 + 0.04 * manner.place[2], 0.12 + 0.02 * manner.place[2]
+    carry = 0.28 + 0.04 * manner.place[2]
+    release = 0.12 + 0.02 * manner.place[2]
 
     def above_can(height: float) -> Target:
         return lambda: (data.get_body_xpos(body) + height * _UP, hand.turn_to(yaw))
@@ -166,10 +177,12 @@ def can(env: Any, manner: Manner) -> Actions:
 
 
 class Nut:
-    """Square's nut and its peg."""
+    """Tell where the nut of Square and its peg are."""
 
     def __init__(self, env: Any) -> None:
-        self._data, self._nut, self._peg = env.sim.data, env.nuts[0], env.peg1_body_id
+        self._data = env.sim.data
+        self._nut = env.nuts[0]
+        self._peg = env.peg1_body_id
 
     @property
     def position(self) -> np.ndarray:
@@ -181,7 +194,7 @@ class Nut:
 
     @property
     def yaw(self) -> float:
-        """The direction of the handle."""
+        """Return the horizontal direction of the handle."""
         return _yaw(self.handle - self.position)
 
     @property
@@ -190,18 +203,19 @@ class Nut:
 
     @property
     def height(self) -> float:
-        """Above the peg's middle."""
+        """Return how far the nut is above the peg's middle."""
         return float(self.position[2] - self.peg[2])
 
     def fits(self, facing: float) -> bool:
-        """Whether it would slide onto the peg."""
+        """Return whether the nut, with its handle in this direction, is so exactly above the peg that it slides on."""
         beside = np.linalg.norm((self.position - self.peg)[:2])
         return bool(beside < 0.002 and abs(shortest_turn(self.yaw, facing)) < 0.02)
 
 
 def square(env: Any, manner: Manner) -> Actions:
     """Take the nut by its handle, turn it to the peg, lower it and push it down; begin again if it slips away."""
-    hand, nut = Hand(env, manner), Nut(env)
+    hand = Hand(env, manner)
+    nut = Nut(env)
     along = 0.008 * manner.grasp[0]
 
     def above_handle(height: float) -> Target:
@@ -225,11 +239,13 @@ def _thread(hand: Hand, nut: Nut) -> Actions:
     facing = min((-np.pi / 2, np.pi / 2, np.pi), key=lambda yaw: abs(shortest_turn(nut.yaw, yaw)))
 
     def over_peg(height: float) -> Target:
-        """Where the hand is to be for the nut to be over the peg."""
+        """Return where the hand is to be for the nut to be over the peg."""
 
         def target() -> tuple[np.ndarray, float]:
             turn = shortest_turn(nut.yaw, facing)
-            cosine, sine = np.cos(turn), np.sin(turn)
+            cosine = np.cos(turn)
+            sine = np.sin(turn)
+            # The nut hangs beside the hand, and that offset turns with it.
             held = np.array([[cosine, -sine], [sine, cosine]]) @ (hand.position - nut.position)[:2]
             return np.array([*(nut.peg[:2] + held), nut.peg[2] + height]), turn
 

@@ -1,4 +1,4 @@
-"""What the benchmarks on robosuite share: RoboMimic, LIBERO and RoboCasa (https://arxiv.org/abs/2009.12293).
+"""Simulate tasks in robosuite (https://arxiv.org/abs/2009.12293), which RoboMimic, LIBERO and RoboCasa are based on.
 
 An environment is built once and reset in milliseconds, to a seed or to a stored simulator state. Equal conditions give
 bit-equal episodes. Every observation is a function of the simulator's state alone, so that one that is computed from
@@ -37,7 +37,7 @@ _COLLISION_GROUP = 0  # the geometries that robosuite does not show
 
 
 def import_robosuite(generation: str = "1.4") -> ModuleType:
-    """robosuite without its log file, its messages and its own choice of a graphics library."""
+    """Import robosuite without its log file, its messages and its own choice of a graphics library."""
     prepare_graphics()
     if "robosuite" not in sys.modules and (package := importlib.util.find_spec("robosuite")):
         _settle_macros(Path(str(package.origin)).with_name("macros.py"))
@@ -48,9 +48,9 @@ def import_robosuite(generation: str = "1.4") -> ModuleType:
 
 
 def _settle_macros(file: Path) -> None:
-    """Make the settings that robosuite reads while it is imported, and spare it the search for a user's own."""
+    """Change the settings that robosuite reads while it is imported, and skip its search for a user's own."""
     logging.getLogger("robosuite_logs").setLevel(logging.ERROR)
-    sys.modules["robosuite.macros_private"] = ModuleType("robosuite.macros_private")
+    sys.modules["robosuite.macros_private"] = ModuleType("robosuite.macros_private")  # else it warns that none exists
     spec = importlib.util.spec_from_file_location("robosuite.macros", file)
     assert spec is not None
     assert spec.loader is not None
@@ -63,7 +63,7 @@ def _settle_macros(file: Path) -> None:
 
 @contextmanager
 def numpy_seeded(seed: int) -> Iterator[None]:
-    """robosuite draws from numpy's global generator: seed it, and give the caller's back."""
+    """Seed numpy's global generator, from which robosuite draws, and restore its state at the end of the block."""
     before = np.random.get_state()  # noqa: NPY002
     np.random.seed(seed)  # noqa: NPY002
     try:
@@ -73,7 +73,7 @@ def numpy_seeded(seed: int) -> Iterator[None]:
 
 
 class RobosuiteEnv:
-    """One task of a benchmark on robosuite."""
+    """Simulate one task of a benchmark on robosuite."""
 
     onlooker = "agentview"
     """The camera of videos."""
@@ -89,17 +89,22 @@ class RobosuiteEnv:
         held: Sequence[int] = (-1,),
         effects: bool = False,
     ) -> None:
-        """Zeros fill the state up to `state_dim`, so that tasks with fewer objects have the same.
+        """Build the environment, whose state is the concatenation of the observables `state_keys`.
 
-        `held` are the numbers of an action that `hold` repeats: those of the gripper. With `effects` images are as
-        robosuite renders them, which takes longer.
+        Zeros fill the state up to `state_dim`, so that tasks with fewer objects have the same. `held` are the numbers
+        of an action that `hold` repeats: those of the gripper. With `effects` images are as robosuite renders them,
+        which takes longer.
         """
         self._mujoco = import_extra("mujoco", "robosuite")
         with numpy_seeded(0):  # what a build draws, such as the size of Lift's cube, is alike in every process
             self.env = build()
         """The robosuite environment, for experts that look behind the observations."""
-        self._state_keys, self._state_dim, self._held = tuple(state_keys), state_dim, list(held)
-        self._cameras, self._image_size, self._effects = cameras, image_size, effects
+        self._state_keys = tuple(state_keys)
+        self._state_dim = state_dim
+        self._held = list(held)
+        self._cameras = cameras
+        self._image_size = image_size
+        self._effects = effects
         self._renderer: CameraRenderer | None = None
         self._film: CameraRenderer | None = None
         self._last_action = np.zeros(self.env.action_dim, np.float32)
@@ -107,7 +112,7 @@ class RobosuiteEnv:
             self._open_renderer()  # a camera that does not exist is told at once
 
     def reset(self, condition: int) -> dict[str, np.ndarray]:
-        """Begin where robosuite's own reset puts robot and objects for this seed."""
+        """Begin an episode where robosuite's own reset puts robot and objects for this seed."""
         for robot in self.env.robots:  # a gripper keeps its command across resets
             for gripper in robot.gripper.values() if isinstance(robot.gripper, dict) else (robot.gripper,):
                 gripper.current_action = np.zeros_like(gripper.current_action)
@@ -116,7 +121,7 @@ class RobosuiteEnv:
         return self._begin()
 
     def reset_to(self, state: Float64[np.ndarray, " state"], scene: str | None = None) -> dict[str, np.ndarray]:
-        """Begin at a simulator state as `simulator_state` gives it, in the scene that is stored with it as XML."""
+        """Begin an episode at a stored simulator state, in the scene that is stored with it as XML."""
         self.reset(0)
         if scene is not None:
             self._load(scene)
@@ -124,21 +129,22 @@ class RobosuiteEnv:
         return self._begin()
 
     def _load(self, scene: str) -> None:
-        """Take over from a stored scene what a benchmark draws when it builds one; nothing, unless it does."""
+        """Take over from a stored scene what a benchmark draws when it builds one; by default there is nothing."""
 
     def _begin(self) -> dict[str, np.ndarray]:
-        """Let nothing from before linger: what controllers have cached, the solver's first guess, the last action."""
+        """Clear what the last episode left: what controllers have cached, the solver's first guess, the last action."""
         self._restart_controllers()
         self.env.sim.data.qacc_warmstart[:] = 0
         self._last_action[:] = 0
         return self.observe()
 
     def _restart_controllers(self) -> None:
+        """Tell every controller that its robot begins in the joint positions of now."""
         for robot in self.env.robots:
             robot.controller.update_initial_joints(self.env.sim.data.qpos[robot._ref_joint_pos_indexes])
 
     def show(self, state: Float64[np.ndarray, " state"]) -> dict[str, np.ndarray]:
-        """What is observed at a simulator state; for looking at stored states, not for going on from there."""
+        """Return what is observed at a simulator state; an episode cannot be continued from there."""
         expected = len(self.simulator_state)
         if state.shape != (expected,):
             raise SimulatorError(f"the simulator's state has {expected} numbers in this scene, got {state.shape}")
@@ -148,10 +154,11 @@ class RobosuiteEnv:
 
     @property
     def simulator_state(self) -> Float64[np.ndarray, " state"]:
-        """Time, positions and velocities, as robomimic and LIBERO store them."""
+        """Return time, positions and velocities, as robomimic and LIBERO store them."""
         return np.asarray(self.env.sim.get_state().flatten(), np.float64)
 
     def step(self, action: Float32[np.ndarray, " action_dim"], observe: bool = True) -> Outcome:
+        """Take an action; its success is what the benchmark's own check says."""
         if action.shape != self._last_action.shape or not np.isfinite(action).all():
             raise InvalidActions(f"actions are {len(self._last_action)} finite numbers, got {action.tolist()}")
         self.env.step(self._command(action.astype(np.float64)))
@@ -160,17 +167,17 @@ class RobosuiteEnv:
         return Outcome(self.observe() if observe else {}, success, float(success))
 
     def _command(self, action: Float64[np.ndarray, " action_dim"]) -> Float64[np.ndarray, " action_dim"]:
-        """The action in the environment's own order."""
+        """Return the action in the environment's own order, which is the same by default."""
         return action
 
     def hold(self) -> Float32[np.ndarray, " action_dim"]:
-        """No motion, and the gripper as it was commanded last."""
+        """Return the action without motion that keeps the gripper as it was commanded last."""
         action = np.zeros_like(self._last_action)
         action[self._held] = self._last_action[self._held]
         return action
 
     def observe(self) -> dict[str, np.ndarray]:
-        """The observation now."""
+        """Return the observation of the current state."""
         _, data = self._model_and_data()
         observation = self.vectors(self.env._get_observations(force_update=True))
         if self._cameras:
@@ -179,29 +186,31 @@ class RobosuiteEnv:
         return observation
 
     def _model_and_data(self) -> tuple[Any, Any]:
-        """MuJoCo's, with poses that are up to date.
+        """Return MuJoCo's model and data, with poses that are up to date.
 
-        After a step they are those of the state before its last substep. Recomputing them touches nothing that the
+        After a step the poses are those of the state before its last substep. Recomputing them touches nothing that the
         dynamics depend on.
         """
-        model, data = self.env.sim.model._model, self.env.sim.data._data
+        model = self.env.sim.model._model
+        data = self.env.sim.data._data
         self._mujoco.mj_kinematics(model, data)
         self._mujoco.mj_camlight(model, data)
         return model, data
 
     @property
     def fps(self) -> float:
+        """Return the number of actions per second of simulated time."""
         return float(self.env.control_freq)
 
     def render(self, size: int) -> UInt8[np.ndarray, "size size 3"]:
-        """What an onlooker sees, for videos."""
+        """Return what an onlooker sees, for videos."""
         model, data = self._model_and_data()
         if self._film is None or self._film.model is not model or self._film.size != size:
             self._film = CameraRenderer(model, (self.onlooker,), size, hidden_groups=(_COLLISION_GROUP,))
         return self._film.render(data, self.onlooker)
 
     def foresee(self, actions: Float32[np.ndarray, "steps action_dim"]) -> Float[np.ndarray, "points 2"]:
-        """The hand's path in the onlooker's picture.
+        """Return the hand's path in the onlooker's picture.
 
         An action sets a goal so far from where the hand is, and a spring and a damper pull it there: when the next goal
         is set, it has gone about kp / kd times the duration of a step of the way.
@@ -215,12 +224,12 @@ class RobosuiteEnv:
         return project(*self._model_and_data(), self.onlooker, path)
 
     def vectors(self, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """What is observed besides images, from robosuite's observables."""
+        """Return what is observed besides images, from robosuite's observables."""
         state = np.concatenate([np.atleast_1d(values[key]) for key in self._state_keys]).astype(np.float32)
         return {STATE: np.pad(state, (0, (self._state_dim or len(state)) - len(state)))}
 
     def _open_renderer(self) -> CameraRenderer:
-        """For the scene as it is compiled now."""
+        """Return a renderer of the scene as it is compiled now; a new scene needs a new one."""
         model = self.env.sim.model._model
         if self._renderer is None or self._renderer.model is not model:
             self._renderer = CameraRenderer(

@@ -1,1 +1,1 @@
-"""Tables as values, and how they are printed."""
+"""Tables as values, how they are written, and the one table of success that all stages fill in."""

@@ -1,13 +1,57 @@
-"""Stage 2 of the pipeline: chunk ↔ tokens."""
+"""Stage 2 of the pipeline: chunk ↔ tokens.
 
-from oat.tokenizers.bin import BinTokenizer
-from oat.tokenizers.fast import FASTTokenizer
-from oat.tokenizers.oat import OATTokenizer
-from oat.tokenizers.quest import QueSTTokenizer
-from oat.tokenizers.tokenizer import ActionTokenizer
+A new tokenizer is one file with its configuration and its class, and one line in `TOKENIZERS`. Importing this package
+imports no torch; the classes are imported when they are first used.
+"""
 
-__all__ = ["TOKENIZERS", "ActionTokenizer", "BinTokenizer", "FASTTokenizer", "OATTokenizer", "QueSTTokenizer"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-TOKENIZERS: dict[str, type[ActionTokenizer]] = {
-    tokenizer.kind: tokenizer for tokenizer in (BinTokenizer, FASTTokenizer, QueSTTokenizer, OATTokenizer)
+from oat.io.kinds import Kinds, Later
+from oat.tokenizers.config import BinConfig, FASTConfig, OATConfig, QueSTConfig
+
+if TYPE_CHECKING:
+    from oat.tokenizers.base import ActionTokenizer
+    from oat.tokenizers.bin import BinTokenizer
+    from oat.tokenizers.fast import FASTTokenizer
+    from oat.tokenizers.loading import load_tokenizer
+    from oat.tokenizers.oat import OATTokenizer
+    from oat.tokenizers.quest import QueSTTokenizer
+    from oat.tokenizers.space import ActionSpace
+
+__all__ = [
+    "TOKENIZERS",
+    "ActionSpace",
+    "ActionTokenizer",
+    "BinTokenizer",
+    "FASTTokenizer",
+    "OATTokenizer",
+    "QueSTTokenizer",
+    "load_tokenizer",
+]
+
+TOKENIZERS: "Kinds[ActionTokenizer]" = Kinds(
+    "tokenizer",
+    {
+        "bin": Later("oat.tokenizers.bin", "BinTokenizer", BinConfig),
+        "fast": Later("oat.tokenizers.fast", "FASTTokenizer", FASTConfig),
+        "quest": Later("oat.tokenizers.quest", "QueSTTokenizer", QueSTConfig),
+        "oat": Later("oat.tokenizers.oat", "OATTokenizer", OATConfig),
+    },
+)
+
+_LATER = {
+    "ActionSpace": "oat.tokenizers.space",
+    "ActionTokenizer": "oat.tokenizers.base",
+    "BinTokenizer": "oat.tokenizers.bin",
+    "FASTTokenizer": "oat.tokenizers.fast",
+    "OATTokenizer": "oat.tokenizers.oat",
+    "QueSTTokenizer": "oat.tokenizers.quest",
+    "load_tokenizer": "oat.tokenizers.loading",
 }
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LATER[name]), name)

@@ -4,7 +4,6 @@ Decoding is partial: only sequences that expand to exactly H_a · D_a coefficien
 """
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -15,41 +14,30 @@ from jaxtyping import Bool, Float, Int64
 from tokenizers import Tokenizer, models, trainers
 from torch import Tensor
 
-from oat.errors import InvalidOption, InvalidTokens, UndecodableTokens
-from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer
+from oat.errors import InvalidOption, UndecodableTokens
+from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.config import FASTConfig
+from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens
 
 _FIRST_CHARACTER = 0x4E00  # coefficients become characters of one plane without gaps, white space or surrogates
 
 
-@dataclass(frozen=True)
-class FASTConfig:
-    """How to round and merge."""
-
-    vocab_size: int = 1024
-    """Vocabulary of the byte-pair encoding, single coefficients included."""
-    scale: float = 10.0
-    """Coefficients are multiplied by this before rounding: larger is finer and longer."""
-
-    def __post_init__(self) -> None:
-        if self.scale <= 0 or self.vocab_size < 2:
-            raise InvalidOption(f"scale must be positive and vocab_size ≥ 2, got {self.scale} and {self.vocab_size}")
-
-
 def cosine_matrix(length: int) -> Float[Tensor, "length length"]:
-    """The orthonormal DCT-II: row k holds frequency k; its transpose is the inverse."""
-    k, n = torch.arange(length, dtype=torch.float64)[:, None], torch.arange(length, dtype=torch.float64)
-    matrix = math.sqrt(2 / length) * torch.cos(math.pi * k * (2 * n + 1) / (2 * length))
+    """Return the orthonormal DCT-II: row k holds frequency k; its transpose is the inverse."""
+    n = torch.arange(length, dtype=torch.float64)
+    matrix = math.sqrt(2 / length) * torch.cos(math.pi * n[:, None] * (2 * n + 1) / (2 * length))
     matrix[0] /= math.sqrt(2)
     return matrix.float()
 
 
 class FASTTokenizer(ActionTokenizer):
-    """Variable-length tokens. Steps past an episode's end are transformed like any other."""
+    """Give tokens whose number depends on the chunk. Steps past an episode's end are transformed like any other."""
 
     kind = "fast"
     config_class = FASTConfig
     total = False
+    not_a_graph = "decodes by merging strings"
 
     cosines: Tensor
     lowest: Tensor
@@ -65,22 +53,30 @@ class FASTTokenizer(ActionTokenizer):
 
     @property
     def vocab_size(self) -> int:
+        """Return how many tokens the byte-pair encoding has; where data is simple, fewer than asked for."""
         return self.bpe.get_vocab_size()
 
     @property
     def max_tokens(self) -> int:
-        """Every token expands to at least one coefficient."""
+        """Return the numbers of a chunk: every token expands to at least one coefficient."""
         return self.action_horizon * self.space.model_dim
 
+    @property
+    def is_fitted(self) -> bool:
+        """Return whether both the range of the actions and the merges are known."""
+        return super().is_fitted and self.vocab_size > 0
+
     def text_state(self) -> dict[str, str]:
+        """Return the byte-pair encoding as the tokenizers library writes it."""
         return {"bpe": self.bpe.to_str()}
 
     def load_text_state(self, described: dict[str, Any]) -> None:
+        """Read the byte-pair encoding back."""
         self.bpe = Tokenizer.from_str(described["bpe"])
 
-    def fit(self, actions: Float[Tensor, "chunks time dim"]) -> None:
+    def fit_normalized(self, chunks: Float[Tensor, "chunks time dim"]) -> None:
         """Learn the merges on normalised chunks, the same that will be encoded."""
-        rounded = self.coefficients(actions)
+        rounded = self.coefficients(chunks)
         self.lowest.copy_(rounded.min())
         self.highest.copy_(rounded.max())
         alphabet = [chr(_FIRST_CHARACTER + n) for n in range(int(self.highest - self.lowest) + 1)]
@@ -97,14 +93,14 @@ class FASTTokenizer(ActionTokenizer):
         self.__dict__.pop("_expansions", None)
 
     def coefficients(self, actions: Float[Tensor, "batch time dim"]) -> Int64[Tensor, "batch numbers"]:
-        """Rounded frequencies, lowest first, dimensions side by side."""
+        """Return rounded frequencies, lowest first, dimensions side by side."""
         batch, time, dim = actions.shape
         series = actions.mT.reshape(batch * dim, time)  # one matrix product for all; einsum takes twice as long
         rounded = (series @ (self.config.scale * self.cosines.T)).round_()
         return rounded.reshape(batch, dim, time).mT.flatten(1).long()
 
     def strings(self, coefficients: Int64[Tensor, "batch numbers"]) -> list[str]:
-        """One character per coefficient; one outside the fitted range becomes the nearest inside, never nothing."""
+        """Return a character for each coefficient; one outside the fitted range becomes the nearest inside it."""
         bounded = coefficients.clamp(self.lowest, self.highest) - self.lowest + _FIRST_CHARACTER
         text = bounded.cpu().numpy().astype("<u4").tobytes().decode("utf-32-le")
         width = coefficients.shape[1]
@@ -113,6 +109,7 @@ class FASTTokenizer(ActionTokenizer):
     def encode_normalized(
         self, actions: Float[Tensor, "batch time dim"], valid_mask: Bool[Tensor, "batch time"]
     ) -> Tokens:
+        """Return the byte-pair encoding of the chunks' coefficients."""
         encoded = self.bpe.encode_batch_fast(self.strings(self.coefficients(actions)), add_special_tokens=False)
         rows = [encoding.ids for encoding in encoded]
         lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
@@ -123,43 +120,39 @@ class FASTTokenizer(ActionTokenizer):
 
     @cached_property
     def _expansions(self) -> tuple[Int64[Tensor, "vocab longest"], Int64[Tensor, " vocab"]]:
-        """The coefficients that each token stands for, padded, and how many they are."""
+        """Return the coefficients that each token stands for, padded, and how many they are."""
         texts = [text for text, _ in sorted(self.bpe.get_vocab().items(), key=lambda item: item[1])]
         expanded = Tokens.from_lists([[ord(c) - _FIRST_CHARACTER for c in text] for text in texts])
         return expanded.ids + self.lowest.cpu(), expanded.lengths
 
     def decode_normalized(
-        self, tokens: Tokens, steps: int, noise: Float[Tensor, "batch time dim"] | None = None
-    ) -> tuple[Float[Tensor, "batch steps dim"], Bool[Tensor, " batch"]]:
+        self, tokens: Tokens, num_actions: int, noise: Float[Tensor, "batch time dim"] | None = None
+    ) -> tuple[Float[Tensor, "batch num_actions dim"], Bool[Tensor, " batch"]]:
+        """Return what the tokens' coefficients stand for, and which rows expand to as many as a chunk has."""
         values, counts = self._expansions
-        ids, lengths = tokens.ids.cpu(), tokens.lengths.cpu()
-        per_token = counts[ids] * (torch.arange(ids.shape[1]) < lengths[:, None])
+        ids = tokens.ids.cpu()
+        per_token = counts[ids] * (torch.arange(ids.shape[1]) < tokens.lengths.cpu()[:, None])
         valid = per_token.sum(1) == self.max_tokens
         wanted = torch.arange(values.shape[1]) < per_token[valid][..., None]  # (row, token, place in its expansion)
         coefficients = torch.zeros(len(ids), self.max_tokens)
         coefficients[valid] = values[ids[valid]][wanted].reshape(-1, self.max_tokens).float()
-        return self.from_coefficients(coefficients, steps), valid.to(self.cosines.device)
+        return self.from_coefficients(coefficients, num_actions), valid.to(self.cosines.device)
 
     def from_coefficients(
-        self, coefficients: Float[Tensor, "batch numbers"], steps: int
-    ) -> Float[Tensor, "batch steps dim"]:
-        """The first steps, in model space, of what frequencies in the order of `coefficients` stand for."""
+        self, coefficients: Float[Tensor, "batch numbers"], num_actions: int
+    ) -> Float[Tensor, "batch num_actions dim"]:
+        """Return the first actions, in model space, of what frequencies in the order of `coefficients` stand for."""
         frequencies = coefficients.reshape(-1, self.action_horizon, self.space.model_dim).to(self.cosines.device)
-        return torch.einsum("ft,bfd->btd", self.cosines[:, :steps], frequencies / self.config.scale)
+        return torch.einsum("ft,bfd->btd", self.cosines[:, :num_actions], frequencies / self.config.scale)
 
     def expand(self, tokens: Tokens) -> list[Int64[Tensor, " numbers"]]:
-        """All coefficients that each row's tokens stand for, be they as many as a chunk has or not."""
+        """Return all coefficients that each row's tokens stand for, be they as many as a chunk has or not."""
         values, counts = self._expansions
         nothing = values.new_empty(0)
         return [torch.cat([nothing, *(values[token, : counts[token]] for token in row)]) for row in tokens.tolist()]
 
-    def check_lengths(self, lengths: Int64[Tensor, " batch"]) -> None:
-        if len(lengths) and not 1 <= int(lengths.min()) <= int(lengths.max()) <= self.max_tokens:
-            raise InvalidTokens(
-                f"fast decodes 1…{self.max_tokens} tokens, got {int(lengths.min())}…{int(lengths.max())}"
-            )
-
     def explain_failure(self, tokens: Tokens) -> None:
+        """Raise `UndecodableTokens`, with what the first of these rows expands to."""
         first = len(self.expand(tokens[:1])[0])
         raise UndecodableTokens(
             f"{len(tokens)} of the sequences do not decode: the first expands to {first} coefficients, but a chunk of "

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from oat.io.checkpoints import find_checkpoint, load_checkpoint
 from oat.tokenizers import TOKENIZERS
-from oat.tokenizers.tokenizer import ActionTokenizer
+from oat.tokenizers.base import ActionTokenizer
 
 
 def load_tokenizer(path: str | Path) -> ActionTokenizer:

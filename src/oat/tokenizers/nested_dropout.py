@@ -13,18 +13,18 @@ from oat.errors import unknown_name
 
 @dataclass(frozen=True)
 class KeepLengths(ABC):
-    """A distribution over prefix lengths 1 … H_l."""
+    """Describe how often each prefix length 1 … H_l is trained."""
 
     kind: ClassVar[str]
 
     @abstractmethod
     def probabilities(self, latent_horizon: int) -> Float[Tensor, " latent_horizon"]:
-        """The probability of keeping 1, 2, … H_l tokens."""
+        """Return the probability of keeping 1, 2, … H_l tokens."""
 
     def sample(
         self, chunks: int, prefixes: int, latent_horizon: int, generator: torch.Generator
     ) -> Int64[Tensor, "chunks prefixes"]:
-        """Lengths for several prefixes of each chunk, stratified: together they spread over the distribution.
+        """Return lengths for several prefixes of each chunk, stratified: together they spread over the distribution.
 
         With u uniform, the points (u + i) / m mod 1 are each uniform and pairwise 1/m apart; the distribution's
         inverse maps them to lengths.
@@ -37,7 +37,7 @@ class KeepLengths(ABC):
 
 @dataclass(frozen=True)
 class Uniform(KeepLengths):
-    """Every length equally often: the paper's."""
+    """Keep every length equally often, as the paper does."""
 
     kind: ClassVar[str] = "uniform"
 
@@ -47,7 +47,7 @@ class Uniform(KeepLengths):
 
 @dataclass(frozen=True)
 class PowersOfTwo(KeepLengths):
-    """1, 2, 4, … equally often; other lengths are never trained."""
+    """Keep 1, 2, 4, … tokens equally often; other lengths are never trained."""
 
     kind: ClassVar[str] = "powers_of_two"
 
@@ -59,7 +59,7 @@ class PowersOfTwo(KeepLengths):
 
 @dataclass(frozen=True)
 class Full(KeepLengths):
-    """No dropout: the paper's OAT×, whose tokens have no order."""
+    """Drop nothing: the paper's OAT×, whose tokens have no order."""
 
     kind: ClassVar[str] = "full"
 
@@ -71,7 +71,7 @@ KEEP_LENGTHS: dict[str, type[KeepLengths]] = {value.kind: value for value in (Un
 
 
 def keep_lengths(kind: str) -> KeepLengths:
-    """The distribution by name."""
+    """Return the distribution by its name."""
     if kind not in KEEP_LENGTHS:
         raise unknown_name("keep-length distribution", kind, KEEP_LENGTHS)
     return KEEP_LENGTHS[kind]()

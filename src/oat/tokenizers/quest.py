@@ -1,7 +1,5 @@
 """QueST (https://arxiv.org/abs/2407.15840; paper, section V-A1): temporal convolutions, then a causal transformer."""
 
-from dataclasses import dataclass
-
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -9,26 +7,17 @@ from torch.nn import functional as F
 
 from oat.errors import InvalidOption
 from oat.nn.transformer import EncoderBlock, make_norm, sinusoidal_positions
-from oat.tokenizers.autoencoder import AutoencoderConfig, AutoencoderTokenizer
-from oat.tokenizers.tokenizer import ActionSpace
-
-DOWNSAMPLING = 4
-
-
-@dataclass(frozen=True)
-class QueSTConfig(AutoencoderConfig):
-    """The latent horizon must be a quarter of the action horizon; there is no prefix to drop."""
-
-    kernel: int = 5
-    """Width of the convolutions."""
+from oat.tokenizers.autoencoder import AutoencoderTokenizer
+from oat.tokenizers.config import DOWNSAMPLING, QueSTConfig
+from oat.tokenizers.space import ActionSpace
 
 
 class ConvolutionalEncoder(nn.Module):
-    """Two causal convolutions of stride 2, then transformer blocks in which token i sees tokens j ≤ i."""
+    """Apply two causal convolutions of stride 2, then transformer blocks in which token i sees tokens j ≤ i."""
 
     positions: Tensor
 
-    def __init__(self, space: ActionSpace, config: QueSTConfig) -> None:
+    def __init__(self, space: ActionSpace, config: QueSTConfig, latent_dim: int) -> None:
         super().__init__()
         width = config.width.dim
         self.kernel = config.kernel
@@ -40,12 +29,13 @@ class ConvolutionalEncoder(nn.Module):
         )
         self.blocks = nn.ModuleList(EncoderBlock(config.width) for _ in range(config.encoder_layers))
         self.norm = make_norm(width)
-        self.to_latent = nn.Linear(width, len(config.levels))
+        self.to_latent = nn.Linear(width, latent_dim)
         self.register_buffer("positions", sinusoidal_positions(config.latent_horizon, width), persistent=False)
 
     def forward(
         self, actions: Float[Tensor, "batch time dim"], valid_mask: Bool[Tensor, "batch time"]
     ) -> Float[Tensor, "batch tokens latent"]:
+        """Return one latent vector for every four steps."""
         x = (actions * valid_mask[..., None]).mT  # invented steps are silent
         for convolution in self.convolutions:
             x = F.gelu(convolution(F.pad(x, (self.kernel - 2, 0))))
@@ -58,13 +48,14 @@ class ConvolutionalEncoder(nn.Module):
 
 
 class QueSTTokenizer(AutoencoderTokenizer):
-    """Unordered tokens, one for every four steps; only whole sequences decode."""
+    """Give unordered tokens, one for every four steps; only whole sequences decode."""
 
     kind = "quest"
     config_class = QueSTConfig
+    config: QueSTConfig
 
     def __init__(self, space: ActionSpace, config: QueSTConfig | None = None) -> None:
-        config = config or QueSTConfig(latent_horizon=space.action_horizon // DOWNSAMPLING)
+        config = config or QueSTConfig().for_horizon(space.action_horizon)
         if space.action_horizon != DOWNSAMPLING * config.latent_horizon:
             raise InvalidOption(
                 f"QueST makes one token of {DOWNSAMPLING} steps: a horizon of {space.action_horizon} cannot give "
@@ -72,4 +63,8 @@ class QueSTTokenizer(AutoencoderTokenizer):
             )
         if config.objective.keep != "full":
             raise InvalidOption('QueST has no ordering to train: its objective must have keep="full"')
-        super().__init__(space, config, ConvolutionalEncoder(space, config))
+        super().__init__(space, config)
+
+    def make_encoder(self, latent_dim: int) -> ConvolutionalEncoder:
+        """Return a new convolutional encoder."""
+        return ConvolutionalEncoder(self.space, self.config, latent_dim)

@@ -16,7 +16,7 @@ Array = Tensor | np.ndarray
 
 @dataclass(frozen=True)
 class Tokens:
-    """Token ids of a batch of chunks; row b holds `lengths[b]` ids, what follows them is padding."""
+    """Hold token ids of a batch of chunks; row b holds `lengths[b]` ids, what follows them is padding."""
 
     ids: Int64[Tensor, "batch width"]
     lengths: Int64[Tensor, " batch"]
@@ -25,6 +25,7 @@ class Tokens:
 
     @classmethod
     def from_lists(cls, rows: Sequence[Sequence[int]]) -> "Tokens":
+        """Return the tokens of rows of any lengths, or raise `InvalidTokens` for what is not whole numbers."""
         try:
             known = [np.array([operator.index(token) for token in row], np.int64) for row in rows]
         except (TypeError, OverflowError) as error:
@@ -39,7 +40,7 @@ class Tokens:
         return len(self.ids)
 
     def __getitem__(self, index: slice | Tensor | tuple[slice | Tensor, slice]) -> "Tokens":
-        """`tokens[2:5]` chooses rows; `tokens[:, :4]` keeps at most the first four tokens of each."""
+        """Choose rows by `tokens[2:5]`, or keep at most the first four tokens of each by `tokens[:, :4]`."""
         rows, columns = index if isinstance(index, tuple) else (index, slice(None))
         if columns.start not in (None, 0) or columns.step not in (None, 1):
             raise InvalidOption("only prefixes of tokens can be taken: tokens[rows, :k]")
@@ -49,14 +50,16 @@ class Tokens:
 
     @property
     def real(self) -> Bool[Tensor, "batch width"]:
-        """Where there is a token, and not padding."""
+        """Return True where there is a token, and not padding."""
         return torch.arange(self.ids.shape[1], device=self.ids.device) < self.lengths[:, None]
 
     def to(self, device: torch.device) -> "Tokens":
+        """Return the same tokens on another device."""
         clipped = None if self.clipped is None else self.clipped.to(device)
         return Tokens(self.ids.to(device), self.lengths.to(device), clipped)
 
     def tolist(self) -> list[list[int]]:
+        """Return each row's ids without padding."""
         return [row[:length] for row, length in zip(self.ids.tolist(), self.lengths.tolist(), strict=True)]
 
 
@@ -64,7 +67,7 @@ TokenLike = Tokens | Array | Sequence[Sequence[int]]
 
 
 def as_tokens(given: TokenLike) -> Tokens:
-    """From any form that ids may come in; which ids and lengths are allowed is the tokenizer's to say."""
+    """Return tokens from any form that ids may come in; which ids are allowed is the tokenizer's to say."""
     if isinstance(given, Tokens):
         return given
     if not isinstance(given, Tensor | np.ndarray):
@@ -76,7 +79,7 @@ def as_tokens(given: TokenLike) -> Tokens:
 
 
 def _is_whole(array: Array) -> bool:
-    """Whether the numbers are of a type that holds whole ones only."""
+    """Return whether the numbers are of a type that holds whole ones only."""
     if isinstance(array, np.ndarray):
         return np.issubdtype(array.dtype, np.integer)
     return not (array.is_floating_point() or array.is_complex() or array.dtype == torch.bool)

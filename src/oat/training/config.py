@@ -1,84 +1,23 @@
-"""How a model is trained; importing it costs nothing, so that the command line can show its help at once."""
+"""What `oat fit` and `oat train` are told; importing it costs nothing, so that the command line shows its help at once.
 
-from dataclasses import dataclass, field, fields, replace
+The hyper-parameters of a kind are declared beside it (`oat.tokenizers.config`), those of the optimisation in
+`oat.nn.recipe`; what is declared here is what belongs to no model: data, directories, the split.
+"""
+
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-from oat.nn.recipe import TrainConfig as TrainConfig
+from oat.errors import InvalidOption, unknown_name
+from oat.io.options import change, options_of
+from oat.nn.recipe import TrainConfig
+from oat.policies import POLICIES
+from oat.policies.config import RECIPES, PolicyConfig
+from oat.policies.config import Preset as PolicyPreset
+from oat.tokenizers import TOKENIZERS
+from oat.tokenizers.config import OAT_PRESETS, Preset, TokenizerConfig
 
-Value = TypeVar("Value")
-
-
-def override(value: Value, **changes: Any) -> Value:
-    """A copy of a frozen value with those fields changed that are not None."""
-    return replace(value, **{name: change for name, change in changes.items() if change is not None})  # type: ignore[type-var]
-
-
-@dataclass(frozen=True)
-class RecipeOptions:
-    """Departures from the preset's recipe; None keeps its value."""
-
-    steps: int | None = None
-    """Optimiser steps."""
-    batch_size: int | None = None
-    """Chunks per step, over all processes together."""
-    learning_rate: float | None = None
-    """Peak learning rate."""
-    optimizer: Literal["adamw", "muon"] | None = None
-    """AdamW for everything, or Muon for the transformers' matrices and AdamW for the rest."""
-    schedule: Literal["cosine", "constant"] | None = None
-    """After the warm-up: down to a hundredth along a cosine, or constant."""
-    precision: Literal["no", "bf16"] | None = None
-    """Automatic mixed precision."""
-    compile: bool | None = None
-    """Whether to use torch.compile."""
-    validate_every: int | None = None
-    """Steps between validations and checkpoints."""
-    workers: int | None = None
-    """Processes that read batches ahead; images need them."""
-    wandb: str | None = None
-    """A Weights & Biases project to log to as well."""
-
-    def apply(self, recipe: TrainConfig) -> TrainConfig:
-        return override(recipe, **{field.name: getattr(self, field.name) for field in fields(self)})
-
-
-@dataclass(frozen=True)
-class TokenizerOptions:
-    """Departures from the tokenizer's usual form; None keeps it."""
-
-    latent_horizon: int | None = None
-    """H_l: tokens per chunk (OAT)."""
-    levels: tuple[int, ...] | None = None
-    """FSQ levels; their product is the vocabulary."""
-    grid: Literal["tanh", "symmetric"] | None = None
-    """How FSQ squashes and rounds."""
-    dim: int | None = None
-    """Model dimension, a multiple of the head dimension."""
-    encoder_layers: int | None = None
-    """Transformer blocks in the encoder."""
-    decoder_layers: int | None = None
-    """Transformer blocks in the decoder."""
-    decoder: Literal["single_pass", "flow"] | None = None
-    """One pass trained on the reconstruction error, or a rectified flow from noise."""
-    causal_decoder: bool | None = None
-    """Single pass: whether step t sees only steps up to t, so that the first n steps cost only n steps' work."""
-    keep: Literal["uniform", "powers_of_two", "full"] | None = None
-    """OAT: distribution of the prefix lengths; full is OAT×, without ordering."""
-    prefixes: int | None = None
-    """OAT: prefixes decoded for every encoded chunk."""
-    balance: float | None = None
-    """OAT: a prefix of length K weighs D_K to the power of minus this, with D_K its running error."""
-    spread: float | None = None
-    """QueST and OAT: weight of a repulsion between codes, which makes more of the codebook used."""
-    register_attention: Literal["causal", "full"] | None = None
-    """OAT: whether register i sees registers j ≤ i only, or all of them."""
-    scale: float | None = None
-    """FAST: coefficients are multiplied by this before rounding; larger is finer and longer."""
-    vocab_size: int | None = None
-    """FAST: vocabulary of the byte-pair encoding."""
-    bins: int | None = None
-    """Bin: bins per dimension."""
+Normalization = Literal["min_max", "quantile", "mean_std"]
 
 
 @dataclass(frozen=True)
@@ -89,13 +28,13 @@ class FitConfig:
     """Demonstrations in any known format."""
     out: Path
     """The run's directory; its best and last checkpoints are below it."""
-    tokenizer: Literal["bin", "fast", "quest", "oat"] = "oat"
-    """Which tokenizer."""
-    preset: Literal["tiny", "cpu", "paper"] = "cpu"
-    """Size and recipe of a learned tokenizer."""
+    tokenizer: str = "oat"
+    """Which kind of tokenizer; it decides what other options there are."""
+    preset: str = "cpu"
+    """Size and recipe of a learned tokenizer: tiny, cpu or paper; the other options' defaults are the preset's."""
     action_horizon: int = 32
     """H_a: actions per chunk."""
-    normalization: Literal["min_max", "quantile", "mean_std"] = "min_max"
+    normalization: Normalization = "min_max"
     """How actions are brought to model space."""
     transform: str = "identity"
     """Applied before normalisation: relative, delta, unwrap_angles or rotation_6d, or with options as JSON, such as
@@ -105,9 +44,58 @@ class FitConfig:
     seed: int = 0
     """Determines the split, the initial weights and the training."""
     resume: bool = False
-    """Continue the run at OUT; FAST and Bin are fitted anew there."""
-    model: TokenizerOptions = field(default_factory=TokenizerOptions)
-    recipe: RecipeOptions = field(default_factory=RecipeOptions)
+    """Continue the run at OUT; what is not trained is fitted anew there."""
+    model: TokenizerConfig = field(default_factory=lambda: OAT_PRESETS["cpu"].model)
+    recipe: TrainConfig | None = field(default_factory=lambda: OAT_PRESETS["cpu"].training)
+    """None for what is not trained."""
+
+    def __post_init__(self) -> None:
+        expected = TOKENIZERS.config(self.tokenizer)
+        if not isinstance(self.model, expected) or (self.recipe is None) == expected.trained():
+            raise InvalidOption(
+                f"{self.tokenizer} is configured by {expected.__name__}, got {type(self.model).__name__}: "
+                "FitConfig.of gives the preset's"
+            )
+
+    @classmethod
+    def of(cls, data: Path, out: Path, tokenizer: str = "oat", preset: str = "cpu", **options: Any) -> "FitConfig":
+        """Return the configuration with these options, named as on the command line; all others are the preset's."""
+        usual = preset_of(tokenizer, preset)
+        whole = cls(data, out, tokenizer, preset, model=usual.model, recipe=usual.training)
+        changed, unknown = change(whole, options)
+        for name in unknown:
+            raise refused_option(tokenizer, name)
+        return changed
+
+    def usual(self) -> "FitConfig":
+        """Return the configuration of the same kind and preset with nothing else changed."""
+        return type(self).of(self.data, self.out, self.tokenizer, self.preset)
+
+
+def preset_of(tokenizer: str, preset: str) -> Preset:
+    """Return a kind's preset by name, without importing the kind."""
+    presets = TOKENIZERS.config(tokenizer).presets()
+    if preset not in presets:
+        raise unknown_name("preset", preset, presets)
+    found: Preset = presets[preset]
+    return found
+
+
+def options_of_kind(tokenizer: str) -> set[str]:
+    """Return the names of the options that only kinds with such a configuration have."""
+    preset = next(iter(TOKENIZERS.config(tokenizer).presets().values()))
+    parts = (preset.model,) if preset.training is None else (preset.model, preset.training)
+    return {name for part in parts for name, _ in options_of(part)}
+
+
+def refused_option(tokenizer: str, name: str) -> InvalidOption:
+    """Return the error for an option that a kind of tokenizer does not have, naming the kinds that have it."""
+    users = [kind for kind in TOKENIZERS if name in options_of_kind(kind)]
+    whose = f"it is for {' and '.join(users)}" if users else "nor to any other tokenizer"
+    return InvalidOption(f"--{name.replace('_', '-')} means nothing to {tokenizer}, {whose}: leave it out")
+
+
+_SIZE_OF_PRESET = PolicyConfig()
 
 
 @dataclass(frozen=True)
@@ -119,18 +107,18 @@ class TrainPolicyConfig:
     out: Path
     """The run's directory; its best and last checkpoints are below it."""
     policy: str = "autoregressive"
-    """Which kind: next tokens of a tokenizer, denoising of actions (diffusion), or another of oat.policies.POLICIES."""
+    """Which kind of policy; it decides what other options there are."""
     tokenizer: Path | None = None
     """Autoregressive: the tokenizer's checkpoint or run; it becomes part of the policy's checkpoint."""
-    preset: Literal["tiny", "cpu", "paper"] = "cpu"
-    """Size and recipe."""
+    preset: str = "cpu"
+    """Size and recipe: tiny, cpu or paper; the recipe's defaults are the preset's."""
     observe: tuple[str, ...] = ("observation.state",)
     """Observation keys to see: vectors and cameras, such as observation.images.front."""
     obs_horizon: int = 2
     """H_o: frames up to and including the current one."""
     action_horizon: int = 32
     """Diffusion: H_a, actions per chunk; an autoregressive policy has its tokenizer's."""
-    normalization: Literal["min_max", "quantile", "mean_std"] = "min_max"
+    normalization: Normalization = "min_max"
     """Diffusion: how actions are brought to model space."""
     transform: str = "identity"
     """Diffusion: applied to actions before normalisation, as in oat fit."""
@@ -150,4 +138,34 @@ class TrainPolicyConfig:
     """Determines the split, the initial weights and the training."""
     resume: bool = False
     """Continue the run at OUT."""
-    recipe: RecipeOptions = field(default_factory=RecipeOptions)
+    model: PolicyConfig = _SIZE_OF_PRESET
+    recipe: TrainConfig = field(default_factory=lambda: RECIPES["cpu"])
+
+    def __post_init__(self) -> None:
+        # The usual size follows from two other fields: no default of its own could be right for all of them.
+        if self.model is _SIZE_OF_PRESET:
+            object.__setattr__(self, "model", policy_preset_of(self.policy, self.preset).model)
+
+    @classmethod
+    def of(
+        cls, data: Path, out: Path, preset: str = "cpu", policy: str = "autoregressive", **options: Any
+    ) -> "TrainPolicyConfig":
+        """Return the configuration with these options, named as on the command line; all others are the preset's."""
+        whole = cls(data, out, policy, preset=preset, recipe=policy_preset_of(policy, preset).training)
+        changed, unknown = change(whole, options)
+        for name in unknown:
+            raise unknown_name("option", name, (known for known, _ in options_of(whole)))
+        return changed
+
+    def usual(self) -> "TrainPolicyConfig":
+        """Return the configuration of the same kind and preset with nothing else changed."""
+        return type(self).of(self.data, self.out, self.preset, self.policy)
+
+
+def policy_preset_of(policy: str, preset: str) -> PolicyPreset:
+    """Return the preset of a kind of policy by name, without importing the kind."""
+    presets = POLICIES.config(policy).presets()
+    if preset not in presets:
+        raise unknown_name("preset", preset, presets)
+    found: PolicyPreset = presets[preset]
+    return found

@@ -11,7 +11,7 @@ from oat.io.extras import import_extra
 
 
 class MetricLog:
-    """`metrics.jsonl` and TensorBoard events in a run's directory; a resumed run drops what it will do again."""
+    """Write `metrics.jsonl` and TensorBoard events in a run's directory; a resumed run drops what it will do again."""
 
     def __init__(self, folder: Path, first_step: int, wandb_project: str | None = None) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -27,6 +27,7 @@ class MetricLog:
         self._wandb = None if wandb_project is None else _start_wandb(folder, wandb_project)
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
+        """Append the values of a step."""
         self._file.write(json.dumps({"step": step, **values}) + "\n")
         for name, value in values.items():
             self._board.add_scalar(name, value, step)
@@ -34,6 +35,7 @@ class MetricLog:
             self._wandb.log(dict(values), step=step)
 
     def close(self) -> None:
+        """Finish all logs; what was written is on disk already."""
         if self._wandb is not None:
             self._wandb.finish()
         self._file.close()
@@ -41,7 +43,7 @@ class MetricLog:
 
 
 def _start_wandb(folder: Path, project: str) -> Any:
-    """A run named after the folder; a resumed one goes on under the same id, which the folder remembers."""
+    """Return a run named after the folder; a resumed one goes on under the same id, which the folder remembers."""
     wandb = import_extra("wandb", "wandb")
     name = folder / "wandb_id.txt"
     if not name.exists():
@@ -50,7 +52,7 @@ def _start_wandb(folder: Path, project: str) -> Any:
 
 
 def _step_of(line: str) -> float:
-    """The step of a line; one that a kill cut short counts as never written."""
+    """Return the step of a line; one that a kill cut short counts as never written."""
     try:
         return float(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):

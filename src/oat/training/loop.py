@@ -1,8 +1,4 @@
-"""The training loop: any model with a loss, on any number of processes, resumable at any moment.
-
-Nothing random is carried from step to step: the data of step s and its random numbers are functions of (seed, s). A run
-that was killed and resumed therefore takes exactly the steps of one that was not.
-"""
+"""Training in a run's directory: any model with a loss, on any number of processes, resumable at any moment."""
 
 import os
 import time
@@ -10,59 +6,29 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, nullcontext
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader
 
-from oat.data.chunks import Batch, Source, window_stream
-from oat.data.shuffle import derive_key
-from oat.errors import CheckpointError, DatasetExists, OatError
+from oat.data.chunks import Batch
+from oat.data.stream import Source, window_stream
+from oat.errors import CheckpointError, DatasetExists
 from oat.io.atomic import exclusive, staged_directory
 from oat.io.checkpoints import BEST, config_to_json
 from oat.io.progress import progress_bar
-from oat.training.config import TrainConfig
+from oat.io.training_record import TrainingRecord
+from oat.nn.recipe import TrainConfig
 from oat.training.logs import MetricLog
 from oat.training.optimizers import make_optimizers
+from oat.training.steps import SHOW_EVERY, Step, check_loss, check_weights, take_steps
+from oat.training.task import Trainable
 from oat.training.updates import Updates
 
 STATE_FILE = "training_state.pt"
 _MAY_CHANGE = ("steps", "validate_every", "workers", "compile", "wandb")  # in the recipe of a run that is resumed
-_LOG_EVERY = 20
-
-
-@runtime_checkable
-class Trainable(Protocol):
-    """What the loop needs to know of a model and its task."""
-
-    @property
-    def module(self) -> nn.Module: ...
-
-    def identity(self) -> Mapping[str, Any]:
-        """What makes a run another one, beside data and recipe: the model's kind and sizes, as JSON-able values."""
-        ...
-
-    def learning_rates(self) -> Mapping[str, float]:
-        """For parameters whose names begin so: the factor on the learning rate; all others have 1."""
-        ...
-
-    def loss(self, module: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """The loss of a batch and further numbers worth logging; `module` is the model, perhaps wrapped."""
-        ...
-
-    def validate(self, module: nn.Module) -> Mapping[str, float]:
-        """Held-out measures; the one called "score" (smaller is better) decides which checkpoint is the best."""
-        ...
-
-    def save(self, module: nn.Module, directory: Path, training: Mapping[str, Any]) -> None:
-        """Write the model's files into an existing directory; they record the training's recipe, step and measures."""
-        ...
-
-
-class TrainingFailed(OatError):
-    """The loss or the weights are not finite."""
 
 
 def train(task: Trainable, source: Source, config: TrainConfig, out: Path, resume: bool = False) -> None:
@@ -90,7 +56,7 @@ def train(task: Trainable, source: Source, config: TrainConfig, out: Path, resum
 
 
 def _read(source: Source, windows: Iterator[np.ndarray], workers: int) -> Iterator[Batch]:
-    """The batches of these windows, in this order; worker processes read ahead."""
+    """Yield the batches of these windows, in this order; worker processes read ahead."""
     if workers == 0:
         return (source[chosen] for chosen in windows)
     loader: Any = DataLoader(
@@ -109,10 +75,13 @@ def _as_read(batch: Any) -> Any:
 
 
 class _Run:
-    """A run in this process."""
+    """Keep the state of a run in this process."""
 
     def __init__(self, task: Trainable, source: Source, config: TrainConfig, out: Path, accelerator: Any) -> None:
-        self.task, self.config, self.out, self.accelerator = task, config, out, accelerator
+        self.task = task
+        self.config = config
+        self.out = out
+        self.accelerator = accelerator
         self.best = float("inf")
         recipe = {name: value for name, value in config_to_json(config).items() if name not in _MAY_CHANGE}
         self.started_with = dict(_flat({**recipe, **task.identity(), "data fingerprint": source.fingerprint()}))
@@ -124,70 +93,66 @@ class _Run:
 
     @property
     def is_main(self) -> bool:
+        """Return whether this process writes logs and checkpoints."""
         return bool(self.accelerator.is_main_process)
 
     def fit(self, batches: Iterator[Batch]) -> None:
-        config, begin, first = self.config, time.perf_counter(), self.updates.step
+        """Take the steps that are left; log, validate and write checkpoints as the recipe says."""
+        config = self.config
+        first = self.updates.step
+        begin = time.perf_counter()
         log = MetricLog(self.out, first, config.wandb) if self.is_main else None
         with (
             closing(log) if log else nullcontext(),
             progress_bar("training", config.steps, first, quiet=log is None) as bar,
         ):
-            while self.updates.step < config.steps:
-                loss, details = self._step(next(batches))
-                step, lr = self.updates.step, self.updates.learning_rate
-                if step % _LOG_EVERY == 0:
+            for taken in take_steps(self.task, self.step_model, batches, self.updates, self.accelerator):
+                step = self.updates.step
+                if step % SHOW_EVERY == 0:
                     seconds = time.perf_counter() - begin
                     rate = (step - first) * config.batch_size / seconds
-                    shown = float(self.accelerator.reduce(loss, "mean"))
-                    self._check(shown, step)
-                    bar.advance(_LOG_EVERY, f"loss {shown:.4f} · lr {lr:.1e} · {rate:.0f} chunks/s")
-                    if log:
-                        numbers = {name: float(value) for name, value in details.items()}
-                        log.write(
-                            step,
-                            {
-                                "loss": shown,
-                                **numbers,
-                                "seconds": seconds,
-                                "processor_seconds": time.process_time(),
-                                "chunks_per_s": rate,
-                                "processes": self.accelerator.num_processes,
-                            },
-                        )
+                    shown = self._show(taken, log, {"seconds": seconds, "chunks_per_s": rate})
+                    lr = self.updates.learning_rate
+                    bar.advance(SHOW_EVERY, f"loss {shown:.4f} · lr {lr:.1e} · {rate:.0f} chunks/s")
                 if step % config.validate_every == 0 or step == config.steps:
                     self._validate(log)
 
-    def _step(self, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
-        self.model.train()
-        seed = derive_key(self.config.seed, self.updates.step, self.accelerator.process_index)
-        with self.accelerator.autocast():
-            loss, details = self.task.loss(self.step_model, batch, torch.Generator().manual_seed(seed % 2**63))
-        self.accelerator.backward(loss)
-        self.updates.apply()
-        return loss.detach(), details
-
-    @staticmethod
-    def _check(loss: float, step: int) -> None:
-        if not loss < float("inf"):
-            raise TrainingFailed(f"the loss is {loss} at step {step}; a lower --learning-rate may help")
+    def _show(self, taken: Step, log: MetricLog | None, clock: Mapping[str, float]) -> float:
+        """Return the loss over all processes, having checked and logged it."""
+        shown = float(self.accelerator.reduce(taken.loss, "mean"))
+        check_loss(shown, self.updates.step)
+        if log:
+            numbers = {name: float(value) for name, value in taken.details.items()}
+            log.write(
+                self.updates.step,
+                {
+                    "loss": shown,
+                    **numbers,
+                    "seconds": clock["seconds"],
+                    "processor_seconds": time.process_time(),
+                    "chunks_per_s": clock["chunks_per_s"],
+                    "processes": self.accelerator.num_processes,
+                },
+            )
+        return shown
 
     def _validate(self, log: MetricLog | None) -> None:
         self.accelerator.wait_for_everyone()
-        averaged, step = self.updates.average.module.eval(), self.updates.step
-        if not all(bool(weights.isfinite().all()) for weights in averaged.parameters()):
-            raise TrainingFailed(f"the weights are not finite at step {step}; a lower --learning-rate may help")
+        averaged = self.updates.average.module.eval()
+        step = self.updates.step
+        check_weights(averaged, step)
         if log is None:
             return
         measures = self.task.validate(averaged)
-        log.write(step, {f"validation/{name}": value for name, value in measures.items()})
-        training = {"recipe": config_to_json(self.config), "step": step, "measures": dict(measures)}
-        if measures["score"] < self.best:
-            self.best = measures["score"]
+        log.write(step, {f"validation/{name}": value for name, value in measures.to_json().items()})
+        progress = TrainingRecord(recipe=config_to_json(self.config), step=step, measures=measures)
+        assert measures.score is not None, "what is trained has a score, or no checkpoint could be the best"
+        if measures.score < self.best:
+            self.best = measures.score
             with staged_directory(self.out / BEST) as folder:
-                self.task.save(averaged, folder, training)
+                self.task.save(averaged, folder, progress)
         with staged_directory(self.out / "last") as folder:
-            self.task.save(averaged, folder, training)
+            self.task.save(averaged, folder, progress)
             torch.save(self._state(), folder / STATE_FILE)
 
     def _state(self) -> dict[str, Any]:
@@ -201,11 +166,13 @@ class _Run:
         }
 
     def load(self) -> None:
+        """Take the state of the run's last checkpoint, or raise `CheckpointError`."""
         file = self.out / "last" / STATE_FILE
         try:
             state = torch.load(file, map_location="cpu", weights_only=True)
             self._check_same_run(file, state.get("started_with", {}))
-            self.updates.step, self.best = state["step"], state["best"]
+            self.updates.step = state["step"]
+            self.best = state["best"]
             self.accelerator.unwrap_model(self.model).load_state_dict(state["model"])
             for optimizer, saved in zip(self.updates.optimizers, state["optimizers"], strict=True):
                 optimizer.load_state_dict(saved)
@@ -225,7 +192,7 @@ class _Run:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested values by dotted names."""
+    """Yield nested values by dotted names."""
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")

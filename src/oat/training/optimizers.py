@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from oat.training.config import TrainConfig
+from oat.nn.recipe import TrainConfig
 
 _INSIDE = "blocks."  # Muon is for what lies inside; embeddings and the first and last layers are left to AdamW
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the quintic whose iteration drives all singular values near 1
@@ -16,7 +16,7 @@ _SIZE = 0.5  # of a step per number, in learning rates; AdamW's is about 0.2, to
 
 
 def orthogonalize(matrices: Float[Tensor, "n rows columns"]) -> Float[Tensor, "n rows columns"]:
-    """Each matrix with its singular values replaced by about 1; rows must not exceed columns."""
+    """Return each matrix with its singular values replaced by about 1; rows must not exceed columns."""
     a, b, c = _COEFFICIENTS
     x = matrices / (matrices.norm(dim=(1, 2), keepdim=True) + 1e-7)
     for _ in range(_ITERATIONS):
@@ -26,7 +26,7 @@ def orthogonalize(matrices: Float[Tensor, "n rows columns"]) -> Float[Tensor, "n
 
 
 class Muon(torch.optim.Optimizer):
-    """Steps along the nearest orthogonal matrix to the momentum: https://kellerjordan.github.io/posts/muon.
+    """Step along the nearest orthogonal matrix to the momentum: https://kellerjordan.github.io/posts/muon.
 
     Their size is in proportion to AdamW's, so that both share one learning rate. Our own rather than torch.optim.Muon,
     which orthogonalises in bfloat16, matrix by matrix: processors without bfloat16 units emulate it.
@@ -37,6 +37,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
+        """Move all parameters that have gradients."""
         for group in self.param_groups:
             parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
             shapes: dict[tuple[int, ...], list[nn.Parameter]] = {}
@@ -46,7 +47,7 @@ class Muon(torch.optim.Optimizer):
                 self._step(alike, **{name: group[name] for name in ("lr", "momentum", "weight_decay")})
 
     def _step(self, parameters: list[nn.Parameter], lr: float, momentum: float, weight_decay: float) -> None:
-        """All matrices of one shape at once."""
+        """Move all matrices of one shape at once: many small products would take longer than one large."""
         directions = []
         for parameter in parameters:
             assert parameter.grad is not None
@@ -64,7 +65,7 @@ class Muon(torch.optim.Optimizer):
 def make_optimizers(
     module: nn.Module, factors: Mapping[str, float], config: TrainConfig
 ) -> list[torch.optim.Optimizer]:
-    """Optimizers over all parameters that are not frozen; `factors` are on the learning rates of names that begin so.
+    """Return optimizers over all parameters that are not frozen; `factors` are for names that begin so.
 
     Every group's "factor" is what its learning rate is to be multiplied with.
     """
@@ -74,7 +75,8 @@ def make_optimizers(
             factor = next((each for prefix, each in factors.items() if name.startswith(prefix)), 1.0)
             matrix = config.optimizer == "muon" and parameter.ndim == 2 and _INSIDE in name
             groups.setdefault((matrix, factor), []).append(parameter)
-    lr, decay = config.learning_rate, config.weight_decay
+    lr = config.learning_rate
+    decay = config.weight_decay
     inside, others = (
         [{"params": chosen, "factor": factor} for (matrix, factor), chosen in groups.items() if matrix == wanted]
         for wanted in (True, False)

@@ -11,28 +11,30 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from oat.data import transforms
-from oat.data.chunks import Batch, WindowConfig, Windows, split_episodes
+from oat.data.chunks import Batch, WindowConfig, Windows
 from oat.data.episodes import Episodes, open_dataset
 from oat.data.normalize import Normalizer, action_statistics
 from oat.data.provenance import read_demonstrator
 from oat.data.shuffle import Permutation, derive_key
+from oat.data.splits import split_episodes
 from oat.data.transforms import transform_inputs
-from oat.errors import InvalidOption, unknown_name
+from oat.errors import InvalidOption
 from oat.interfaces import Observation
+from oat.io.training_record import Measures, TrainingRecord
 from oat.policies import POLICIES
-from oat.policies.config import PRESETS, Preset
+from oat.policies.config import PRESETS
 from oat.policies.context import VisionConfig, describe_context
 from oat.policies.decoding import Decoding, Noise
 from oat.policies.learning import Lesson, PolicySetup
 from oat.policies.policy import Policy
 from oat.policies.predictor import Chunk
-from oat.tokenizers.bin import BinTokenizer
+from oat.tokenizers.base import ActionTokenizer
 from oat.tokenizers.decoder import masked_error
 from oat.tokenizers.loading import load_tokenizer
-from oat.tokenizers.tokenizer import ActionSpace, ActionTokenizer
+from oat.tokenizers.space import ActionSpace
 from oat.training.config import TrainPolicyConfig
 from oat.training.loop import train
-from oat.training.origin import describe_origin
+from oat.training.record import begin_record
 from oat.training.token_cache import TokenCache, cache_tokens, encode_batch, tokenizer_fingerprint
 from oat.training.tokenizers import action_space
 
@@ -88,7 +90,7 @@ class PolicyTraining:
         """Return what makes a run another one: the policy's kind and sizes, and the tokenizer it learns from."""
         policy = self.module
         described = {name: value for name, value in policy.describe().items() if name != "trained_on"}
-        normalization = policy.trained_on.get("normalization")
+        normalization = policy.training_record.normalization
         learning = {"vision_learning_rate": self.vision_learning_rate, "normalization": normalization}
         identity = {"policy": policy.kind, **learning, **described}
         if policy.teacher is not None:
@@ -99,17 +101,17 @@ class PolicyTraining:
         """Return the factor of a pretrained vision backbone's learning rate."""
         return {"context.vision.": self.vision_learning_rate}
 
-    def save(self, module: nn.Module, directory: Path, training: Mapping[str, Any]) -> None:
+    def save(self, module: nn.Module, directory: Path, progress: TrainingRecord) -> None:
         """Write the policy's files with a record of the training so far."""
         assert isinstance(module, Policy)
-        module.trained_on = {**module.trained_on, **training}
+        module.training_record = module.training_record.updated(progress)
         module.save_files(directory)
 
     def loss(self, module: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Mapping[str, Tensor]]:
         """Return the policy's own loss of a batch."""
         return self.module.loss(module, self.lesson(batch, self.taught), generator)
 
-    def validate(self, module: nn.Module) -> Mapping[str, float]:
+    def validate(self, module: nn.Module) -> Measures:
         """Return the policy's own measures on held-out windows."""
         assert isinstance(module, Policy)
         return module.measure(self)
@@ -143,9 +145,10 @@ class PolicyTraining:
 def train_policy(config: TrainPolicyConfig) -> None:
     """Train and save a policy; `out/best` is the checkpoint to use."""
     kind = POLICIES.find(config.policy)
-    preset = find_preset(config)
     episodes = open_dataset(config.data)
     tokenizer = _find_tokenizer(config, episodes)
+    if not isinstance(config.model, kind.config_class):
+        raise InvalidOption(f"{kind.kind} is configured by {kind.config_class.__name__}, got {config.model}")
     space = _action_space(config, episodes) if tokenizer is None else tokenizer.space
     vision = VisionConfig(config.vision_backbone, config.freeze_vision)
     context = describe_context(episodes, config.observe, config.obs_horizon, vision, config.text_encoder)
@@ -161,29 +164,19 @@ def train_policy(config: TrainPolicyConfig) -> None:
         normalizer = Normalizer.from_statistics(action_statistics(windows, transform), config.normalization)
         setup = PolicySetup(context, space, normalizer)
     else:
-        # Bin's tokens are cheaper to compute than to store.
-        taught = None if isinstance(tokenizer, BinTokenizer) else cache_tokens(tokenizer, windows)
+        taught = cache_tokens(tokenizer, windows) if tokenizer.caches_tokens else None
         setup = PolicySetup(context, space, tokenizer.normalizer, tokenizer, None if taught is None else taught.longest)
-    policy = kind.for_training(setup, preset.model)
+    policy = kind.for_training(setup, config.model)
     policy.context.fit(windows.episodes)
-    normalization = config.normalization if tokenizer is None else tokenizer.fitted_to.get("normalization", "")
-    policy.trained_on = {
-        **describe_origin("train", config, episodes),
-        "normalization": normalization,
-        "demonstrator": config.demonstrator or read_demonstrator(config.data),
-    }
+    normalization = config.normalization if tokenizer is None else tokenizer.training_record.normalization
+    policy.training_record = replace(
+        begin_record("train", config, episodes),
+        normalization=normalization,
+        demonstrator=config.demonstrator or read_demonstrator(config.data),
+    )
     vision_learning_rate = 1.0 if config.vision_backbone is None else config.vision_learning_rate
     task = PolicyTraining(windows, held_out, vision_learning_rate, policy, taught)
-    train(task, windows, config.recipe.apply(replace(preset.training, seed=config.seed)), config.out, config.resume)
-
-
-def find_preset(config: TrainPolicyConfig) -> Preset:
-    """Return the chosen kind's preset, or raise `UnknownName`."""
-    presets = POLICIES.config(config.policy).presets()
-    if config.preset not in presets:
-        raise unknown_name("preset", config.preset, presets)
-    found: Preset = presets[config.preset]
-    return found
+    train(task, windows, replace(config.recipe, seed=config.seed), config.out, config.resume)
 
 
 def _action_space(config: TrainPolicyConfig, episodes: Episodes) -> ActionSpace:

@@ -15,7 +15,7 @@ from oat.data.transforms import transform_inputs
 from oat.io.atomic import staged_file
 from oat.io.checkpoints import config_to_json
 from oat.io.progress import progress_bar
-from oat.tokenizers.tokenizer import ActionTokenizer
+from oat.tokenizers.base import ActionTokenizer
 from oat.tokenizers.tokens import Tokens
 
 _BLOCK = 4096
@@ -23,7 +23,7 @@ _BLOCK = 4096
 
 @dataclass(frozen=True)
 class TokenCache:
-    """Row w holds window w's tokens and, in its last column, how many they are."""
+    """Hold window w's tokens in row w and, in its last column, how many they are."""
 
     table: Int32[np.ndarray, "windows width_and_length"]
 
@@ -36,6 +36,7 @@ class TokenCache:
 
     @property
     def longest(self) -> int:
+        """Return the most tokens that any window has."""
         return int(self.table[:, -1].max())
 
 
@@ -51,7 +52,7 @@ def cache_tokens(tokenizer: ActionTokenizer, windows: Windows) -> TokenCache:
 
 
 def encode_batch(tokenizer: ActionTokenizer, batch: Batch) -> Tokens:
-    """The tokens of some windows, padded steps left out of what they describe."""
+    """Return the tokens of some windows; padded steps are left out of what they describe."""
     return tokenizer.encode(*transform_inputs(batch, tokenizer.space.transform))
 
 
@@ -77,14 +78,15 @@ def _encode_all(tokenizer: ActionTokenizer, windows: Windows) -> Int32[np.ndarra
 
 
 def tokenizer_fingerprint(tokenizer: ActionTokenizer) -> str:
-    """Tells tokenizers apart that could give other tokens."""
+    """Return a hash that tells tokenizers apart that could give other tokens."""
     return hashlib.blake2b(b"".join(_contents(tokenizer)), digest_size=8).hexdigest()
 
 
 def _fingerprint(tokenizer: ActionTokenizer, windows: Windows) -> str:
-    """Changes with anything that changes a token: the tokenizer's weights, the windows' actions, states and ends."""
+    """Return a hash of all that changes a token: the tokenizer's weights, the windows' actions, states and ends."""
     digest = hashlib.blake2b(b"".join(_contents(tokenizer)), digest_size=16)
-    episodes, key = windows.episodes, tokenizer.space.transform.state_key
+    episodes = windows.episodes
+    key = tokenizer.space.transform.state_key
     parts = (episodes.actions[start:end] for start, end in zip(episodes.starts, episodes.ends, strict=True))
     for array in (episodes.lengths, *parts):
         digest.update(np.ascontiguousarray(array).data)
@@ -94,7 +96,7 @@ def _fingerprint(tokenizer: ActionTokenizer, windows: Windows) -> str:
 
 
 def _contents(tokenizer: ActionTokenizer) -> Iterator[bytes]:
-    """All that its tokens depend on."""
+    """Yield all that its tokens depend on."""
     described = [tokenizer.kind, config_to_json(tokenizer.space), config_to_json(tokenizer.config)]
     yield json.dumps([*described, tokenizer.text_state()]).encode()
     for name, tensor in sorted(tokenizer.state_dict().items()):

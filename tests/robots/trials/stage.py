@@ -7,8 +7,8 @@ import numpy as np
 
 from oat.data.episodes import STATE
 from oat.robots.trials.config import Driving
-from oat.robots.trials.log import TrialRecord, TrialSheet, Verdict
-from oat.robots.trials.schedule import Schedule, Trial
+from oat.robots.trials.log import TrialLog, TrialRecord, Verdict
+from oat.robots.trials.plan import Trial, TrialPlan
 from oat.robots.trials.session import Judgement
 from oat.serving.client import Reply
 
@@ -17,22 +17,22 @@ MOST_LOOKS = 40
 METHODS: dict[str, int | None] = {"DP": None, "OAT_1": 1, "OAT_8": 8}
 
 
-def schedule(**changes: object) -> Schedule:
+def make_plan(**changes: object) -> TrialPlan:
     values: dict[str, object] = {
         **{"methods": METHODS, "tasks": ("push", "pull"), "trials": 3, "seed": 7, "robot": "arm:connect"},
         **{"driving": QUICK},
     }
-    return Schedule(**{**values, **changes})  # type: ignore[arg-type]
+    return TrialPlan(**{**values, **changes})  # type: ignore[arg-type]
 
 
-def fill(sheet: TrialSheet, verdicts: Mapping[str, str]) -> TrialSheet:
+def fill(log: TrialLog, verdicts: Mapping[str, str]) -> TrialLog:
     """Judge every trial: by method, `+` for success and `-` for failure, one sign for each block of each task."""
-    order = sheet.schedule.order()
-    blocks = [(task, block) for task in sheet.schedule.tasks for block in range(sheet.schedule.trials)]
+    order = log.plan.order()
+    blocks = [(task, block) for task in log.plan.tasks for block in range(log.plan.trials)]
     for trial in order:
-        sign = verdicts[sheet.schedule.method(trial)][blocks.index((trial.task, trial.block))]
-        sheet.append(record(trial, "success" if sign == "+" else "failure"))
-    return sheet
+        sign = verdicts[log.plan.method(trial)][blocks.index((trial.task, trial.block))]
+        log.append(record(trial, "success" if sign == "+" else "failure"))
+    return log
 
 
 def record(trial: Trial, verdict: Verdict = "success", remark: str = "") -> TrialRecord:
@@ -102,5 +102,5 @@ class Referee:
         return self._said.pop(0) if self._said else Judgement("success" if self.robot.position >= 10 else "failure")
 
 
-def new_sheet(folder: Path, **changes: object) -> TrialSheet:
-    return TrialSheet.open(folder / "trials.jsonl", schedule(**changes))
+def new_log(folder: Path, **changes: object) -> TrialLog:
+    return TrialLog.open(folder / "trials.jsonl", make_plan(**changes))

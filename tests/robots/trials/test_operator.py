@@ -181,7 +181,7 @@ def test_a_series_in_a_terminal(tmp_path: Path, arguments: list[str]) -> None:
         blind += operator.shown
     with terminal(tmp_path, *arguments, "--seconds", "0.1") as operator:
         assert operator.end() == 1
-        assert "another schedule (driving" in operator.shown
+        assert "another plan (driving" in operator.shown
         blind += operator.shown.split("driving")[0]
     with terminal(tmp_path, *arguments) as operator:
         for verdict in ("f", "v", "s", "f"):

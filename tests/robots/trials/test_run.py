@@ -9,12 +9,13 @@ import pytest
 
 from oat.data.episodes import STATE
 from oat.errors import InvalidOption, OatError, PolicyServerError
+from oat.experiments.paper.trials import PUBLISHED_TRIALS
 from oat.robots.trials.config import Contender, Driving, TrialsConfig
-from oat.robots.trials.run import conduct_trials, make_robot, make_trials, plan
-from oat.robots.trials.schedule import Trial
+from oat.robots.trials.plan import Trial
+from oat.robots.trials.run import judge_policies, make_robot, make_trials, plan_trials
 from oat.robots.trials.session import Judgement
 from tests.policies.small import STATE_DIM, policy_of
-from tests.robots.trials.stage import Point, fill, new_sheet
+from tests.robots.trials.stage import Point, fill, new_log
 from tests.serving.running import serving
 
 ROBOT = "tests.robots.trials.test_run:Arm"
@@ -42,7 +43,7 @@ class Arm(Point):
 
 def _config(folder: Path, **changes: Any) -> TrialsConfig:
     values: dict[str, Any] = {
-        **{"sheet": folder / "trials.jsonl", "methods": (f"OAT_8={UNREACHABLE}",), "tasks": ("push",), "trials": 1},
+        **{"log": folder / "trials.jsonl", "methods": (f"OAT_8={UNREACHABLE}",), "tasks": ("push",), "trials": 1},
         **{"robot": ROBOT, "patience": 0.2, "driving": Driving(fps=2000, ahead=0, max_age=60)},
     }
     return TrialsConfig(**{**values, **changes})
@@ -138,26 +139,26 @@ def test_policies_on_disk_and_on_servers(tmp_path: Path, capsys: pytest.CaptureF
             api_key_file=tmp_path / "key",
             trials=2,
         )
-        conduct_trials(config)
+        judge_policies(config)
         assert "OAT_2 0 / 2" in " ".join(capsys.readouterr().out.split())
         written = (tmp_path / "trials.jsonl").read_bytes()
-        conduct_trials(config)  # nothing is left to do but to show
+        judge_policies(config)  # nothing is left to do but to show
         assert "OAT_2 0 / 2" in " ".join(capsys.readouterr().out.split())
         assert (tmp_path / "trials.jsonl").read_bytes() == written
 
 
 def test_the_seed_is_drawn_once(tmp_path: Path) -> None:
-    assert plan(_config(tmp_path)).seed != plan(_config(tmp_path)).seed
-    assert plan(_config(tmp_path, seed=3)).seed == 3
-    sheet = fill(new_sheet(tmp_path), {"DP": "------", "OAT_1": "------", "OAT_8": "++++++"})
-    assert plan(_config(tmp_path)).seed == sheet.schedule.seed
+    assert plan_trials(_config(tmp_path)).seed != plan_trials(_config(tmp_path)).seed
+    assert plan_trials(_config(tmp_path, seed=3)).seed == 3
+    log = fill(new_log(tmp_path), {"DP": "------", "OAT_1": "------", "OAT_8": "++++++"})
+    assert plan_trials(_config(tmp_path)).seed == log.plan.seed
 
 
 def test_a_table_is_shown_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fill(new_sheet(tmp_path), {"DP": "------", "OAT_1": "------", "OAT_8": "++++++"})
-    conduct_trials(TrialsConfig(tmp_path / "trials.jsonl", table=True))
+    fill(new_log(tmp_path), {"DP": "------", "OAT_1": "------", "OAT_8": "++++++"})
+    judge_policies(TrialsConfig(tmp_path / "trials.jsonl", table=True), PUBLISHED_TRIALS)
     assert "OAT_8 acts better than DP: held" in capsys.readouterr().out
     assert "| OAT_8 | 3 / 3 |" in (tmp_path / "trials.md").read_text()
     assert r"\toprule" in (tmp_path / "trials.tex").read_text()
     with pytest.raises(InvalidOption, match="does not exist"):
-        conduct_trials(TrialsConfig(tmp_path / "nowhere.jsonl", table=True))
+        judge_policies(TrialsConfig(tmp_path / "nowhere.jsonl", table=True))

@@ -1,4 +1,4 @@
-"""Who runs episodes: workers, several to a process, so that a process is not idle while one waits for the policy.
+"""A pool of environments: several slots to a process, so that it is not idle while one of them waits for the policy.
 
 Processes of this machine and actors of a Ray cluster differ only in how messages travel: in their `Transport`.
 """
@@ -12,17 +12,19 @@ from oat.evaluation.workers.worker import Answer, Crash, Message
 
 
 class ProcessDied(Exception):
-    """The other end of a link is gone."""
+    """Tell that the process at the other end of a link is gone."""
 
 
 @runtime_checkable
 class Link(Interface):
-    """The way to one process, which answers messages in the order in which they were sent."""
+    """Carry messages to one process, which answers them in the order in which they were sent."""
 
-    def post(self, seat: int, message: Message) -> None: ...
+    def post(self, slot: int, message: Message) -> None:
+        """Send a message to one of the process's slots; a process that is dead is noticed by `fetch`."""
+        ...
 
     def fetch(self) -> tuple[int, Answer] | None:
-        """The next answer and whose it is, if it is there; raises ProcessDied when there will be none."""
+        """Return the next answer and its slot, or None if there is none yet; raise ProcessDied if none will come."""
         ...
 
     def close(self) -> None:
@@ -35,66 +37,70 @@ AnyLink = TypeVar("AnyLink", bound=Link)
 
 @runtime_checkable
 class Transport(Interface[AnyLink]):
-    """One kind of link."""
+    """Start processes in one kind of place, and wait for their answers."""
 
     def open(self) -> AnyLink:
-        """Start a process."""
+        """Start a process, and return the link to it."""
         ...
 
     def wait(self, links: Sequence[AnyLink]) -> None:
-        """Until there is something to fetch from at least one."""
+        """Return as soon as there is something to fetch from at least one of the links."""
         ...
 
 
-class Worker(NamedTuple):
-    """A place for one episode at a time."""
+class Slot(NamedTuple):
+    """Name a place for one episode at a time."""
 
     process: int
-    seat: int
+    number: int
+    """Among the slots of its process."""
 
 
 class Lost:
-    """The process died while it was busy with another worker's message; what it held for this one is gone."""
+    """Answer for a slot whose process died while it was busy with another slot's message: its episode is gone."""
 
 
-class Crew(Generic[AnyLink]):
-    """Workers in processes, which are started when they are first needed and again when they have died."""
+class EnvironmentPool(Generic[AnyLink]):
+    """Run episodes in processes, which are started when they are first needed and again when they have died."""
 
-    def __init__(self, transport: Transport[AnyLink], processes: int, seats: int) -> None:
+    def __init__(self, transport: Transport[AnyLink], processes: int, slots_per_process: int) -> None:
         self.processes = processes
-        self.workers = [Worker(process, seat) for seat in range(seats) for process in range(processes)]
+        # The first slots of all processes come first: few episodes are spread over all processes.
+        self.slots = [Slot(process, number) for number in range(slots_per_process) for process in range(processes)]
         self._transport = transport
         self._links: dict[int, AnyLink] = {}
-        self._owed: list[deque[Worker]] = [deque() for _ in range(processes)]
+        self._unanswered: list[deque[Slot]] = [deque() for _ in range(processes)]
 
-    def send(self, worker: Worker, message: Message) -> None:
-        """Give a worker something to do; it must have answered before."""
-        if worker.process not in self._links:
-            self._links[worker.process] = self._transport.open()
-        self._owed[worker.process].append(worker)
-        self._links[worker.process].post(worker.seat, message)
+    def send(self, slot: Slot, message: Message) -> None:
+        """Send a message to a slot, which must have answered the one before."""
+        if slot.process not in self._links:
+            self._links[slot.process] = self._transport.open()
+        self._unanswered[slot.process].append(slot)
+        self._links[slot.process].post(slot.number, message)
 
-    def wait(self) -> list[tuple[Worker, Answer | Lost]]:
-        """All answers that have come, at least one."""
-        owing = {process: self._links[process] for process, owed in enumerate(self._owed) if owed}
-        self._transport.wait(list(owing.values()))
-        return [answer for process, link in owing.items() for answer in self._fetch(process, link)]
+    def wait(self) -> list[tuple[Slot, Answer | Lost]]:
+        """Return all answers that have come, at least one."""
+        busy = {process: self._links[process] for process, slots in enumerate(self._unanswered) if slots}
+        self._transport.wait(list(busy.values()))
+        return [answer for process, link in busy.items() for answer in self._fetch(process, link)]
 
-    def _fetch(self, process: int, link: AnyLink) -> list[tuple[Worker, Answer | Lost]]:
-        answers: list[tuple[Worker, Answer | Lost]] = []
-        owed = self._owed[process]
+    def _fetch(self, process: int, link: AnyLink) -> list[tuple[Slot, Answer | Lost]]:
+        answers: list[tuple[Slot, Answer | Lost]] = []
+        unanswered = self._unanswered[process]
         try:
-            while owed and (found := link.fetch()) is not None:
-                worker, (seat, answer) = owed.popleft(), found
-                assert worker.seat == seat
-                answers.append((worker, answer))
+            while unanswered and (found := link.fetch()) is not None:
+                number, answer = found
+                slot = unanswered.popleft()
+                assert slot.number == number
+                answers.append((slot, answer))
         except ProcessDied as death:
             link.close()
             del self._links[process]
-            busy = owed.popleft()
-            owed.clear()
-            answers.append((busy, Crash(str(death))))
-            answers.extend((worker, Lost()) for worker in self.workers if worker.process == process and worker != busy)
+            # Answers come in order, so that the process was busy with the oldest message when it died.
+            culprit = unanswered.popleft()
+            unanswered.clear()
+            answers.append((culprit, Crash(str(death))))
+            answers.extend((slot, Lost()) for slot in self.slots if slot.process == process and slot != culprit)
         return answers
 
     def close(self) -> None:

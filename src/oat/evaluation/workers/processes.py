@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-from oat.evaluation.protocol import Protocol
 from oat.evaluation.workers.pool import ProcessDied
-from oat.evaluation.workers.worker import Answer, MakeEnvironment, Message, Station, make_environment
+from oat.evaluation.workers.worker import Answer, MakeEnvironment, Message, WorkerGroup, make_environment
 from oat.io.processes import single_threaded
+from oat.protocol import Protocol
 
-_PATIENCE = 1.0  # seconds between the end of a process's pipe and its own
+_PATIENCE = 1.0  # seconds that a process may take to end after its pipe has
 
 
 class PipeLink:
-    """A process, and the pipe to it."""
+    """Hold a process of this machine, and the pipe to it."""
 
     def __init__(self, protocol: Protocol, make: MakeEnvironment) -> None:
         context = multiprocessing.get_context("spawn")  # a fork would carry over graphics contexts and threads
@@ -27,9 +27,9 @@ class PipeLink:
             self._process.start()
         theirs.close()
 
-    def post(self, seat: int, message: Message) -> None:
+    def post(self, slot: int, message: Message) -> None:
         with contextlib.suppress(OSError):  # dead: there will be no answer, which `fetch` tells
-            self.connection.send((seat, message))
+            self.connection.send((slot, message))
 
     def fetch(self) -> tuple[int, Answer] | None:
         try:
@@ -41,13 +41,13 @@ class PipeLink:
 
     def close(self) -> None:
         self.connection.close()
-        self._process.kill()  # it has nothing to lose
+        self._process.kill()  # it holds nothing that is not recorded elsewhere
         self._process.join()
 
 
 @dataclass(frozen=True)
 class LocalProcesses:
-    """The transport."""
+    """Start simulators in processes of this machine, with a pipe to each."""
 
     protocol: Protocol
     make: MakeEnvironment = make_environment
@@ -60,10 +60,10 @@ class LocalProcesses:
 
 
 def _serve(connection: Connection, protocol: Protocol, make: MakeEnvironment) -> None:
-    """A process's life; it ends when nobody is at the other end of the pipe."""
+    """Answer messages until nobody is at the other end of the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
-    station = Station(protocol, make)
+    workers = WorkerGroup(protocol, make)
     with contextlib.suppress(EOFError, OSError):
         while True:
-            seat, message = connection.recv()
-            connection.send((seat, station.answer(seat, message)))
+            slot, message = connection.recv()
+            connection.send((slot, workers.answer(slot, message)))

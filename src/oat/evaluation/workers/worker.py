@@ -1,6 +1,6 @@
-"""What runs where the simulators are: hosts own an environment each and execute whole segments of actions.
+"""What runs where the simulators are: workers own an environment each and execute whole segments of actions.
 
-Messages are few: a host is told a chunk of actions, and tells what it saw when they are executed.
+Messages are few: a worker is told a chunk of actions, and tells what it saw when they are executed.
 """
 
 import time
@@ -12,22 +12,26 @@ from dataclasses import dataclass
 import numpy as np
 
 from oat.errors import InvalidOption, OatError, SimulatorError
-from oat.evaluation.protocol import Protocol
 from oat.evaluation.videos import Film
-from oat.interfaces import Environment, Filmable
+from oat.interfaces import Environment, Filmable, Simulator
+from oat.protocol import Protocol
+from oat.sims import find_simulator
 
 MakeEnvironment = Callable[[Protocol, str], Environment]
 
 
-def make_environment(protocol: Protocol, task: str) -> Environment:
-    from oat.sims import load_simulator
+def make_environment(protocol: Protocol, task: str, simulator: type[Simulator] | None = None) -> Environment:
+    """Return an environment of a task, as the protocol has it.
 
-    return load_simulator(protocol.simulator).make(task, protocol.cameras, protocol.image_size)
+    A worker's process knows our own simulators by name; of any other it must be given the class.
+    """
+    found = simulator or find_simulator(protocol.simulator)
+    return found().make(task, protocol.cameras, protocol.image_size)
 
 
 @dataclass(frozen=True)
 class Reset:
-    """Begin an episode."""
+    """Ask a worker to begin an episode."""
 
     task: str
     condition: int
@@ -36,14 +40,14 @@ class Reset:
 
 @dataclass(frozen=True)
 class Act:
-    """Execute the first actions of a chunk, or hold still for as many steps if there is none."""
+    """Ask a worker to execute the first actions of a chunk, or to hold still for as many steps if there is none."""
 
     chunk: np.ndarray | None
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Where an episode is after a message."""
+    """Tell where an episode is after a message."""
 
     history: Mapping[str, np.ndarray]
     """The last H_o frames of every key; at the start the first one repeated."""
@@ -62,7 +66,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Crash:
-    """The simulator failed, and is built anew for the next episode."""
+    """Tell that the simulator failed; it is built anew for the next episode."""
 
     reason: str
 
@@ -72,23 +76,28 @@ Answer = Segment | Crash | OatError
 """An OatError is a mistake that another attempt would meet again."""
 
 
-class Host:
-    """An environment and its episode."""
+class EnvironmentWorker:
+    """Own an environment and run one episode at a time in it."""
 
     def __init__(self, protocol: Protocol, make: MakeEnvironment) -> None:
-        self.protocol, self.make = protocol, make
+        self.protocol = protocol
+        self.make = make
         self.environments: dict[str, Environment] = {}
         """The current task's; a large simulator's tasks do not fit into memory together."""
         self.frames: deque[Mapping[str, np.ndarray]] = deque(maxlen=protocol.obs_horizon)
         self.film: Film | None = None
+        self.steps = 0
+        self.score = 0.0
+        self.best_score = 0.0
 
     def answer(self, message: Message) -> Answer:
-        """Do what the message says, whatever happens."""
+        """Do what the message says, and return an answer whatever happens."""
         try:
             return self._reset(message) if isinstance(message, Reset) else self._act(message)
         except OatError as error:
             return error
         except Exception:
+            # A simulator that failed may be in any state: the next episode gets a new one.
             self.environments.clear()
             return Crash(traceback.format_exc())
 
@@ -98,7 +107,9 @@ class Host:
             self.environments.clear()
             self.environments[message.task] = self._build(message.task)
         environment = self._environment
-        self.steps, self.score, self.best_score = 0, 0.0, 0.0
+        self.steps = 0
+        self.score = 0.0
+        self.best_score = 0.0
         first = environment.reset(message.condition)
         self.frames.extend([first] * self.protocol.obs_horizon)
         if message.film:
@@ -121,27 +132,33 @@ class Host:
         return environment
 
     def _act(self, message: Act) -> Segment:
-        environment, executed, success = self._environment, list[np.ndarray](), False
-        limit, begin = min(self.protocol.execute, self.protocol.max_steps - self.steps), time.perf_counter()
+        environment = self._environment
+        executed: list[np.ndarray] = []
+        success = False
+        limit = min(self.protocol.execute, self.protocol.max_steps - self.steps)
+        begin = time.perf_counter()
         if self.film is not None:
             self.film.predict(message.chunk, limit)
         while len(executed) < limit and not success:
             if self.film is not None:
                 self.film.expose()
             action = environment.hold() if message.chunk is None else message.chunk[len(executed)]
-            seen = len(executed) >= limit - self.protocol.obs_horizon  # the policy will look at these frames
+            # Only the last frames are shown to the policy, and rendering the others would be the larger part of a step.
+            seen = len(executed) >= limit - self.protocol.obs_horizon
             outcome = environment.step(action, observe=seen)
             executed.append(action)
             if seen:
                 self.frames.append(outcome.observation)
-            success, self.score = outcome.success, outcome.score
+            success = outcome.success
+            self.score = outcome.score
             self.best_score = max(self.best_score, self.score)
         self.steps += len(executed)
         return self._segment(executed, success, time.perf_counter() - begin)
 
     def _segment(self, executed: list[np.ndarray], success: bool, seconds: float) -> Segment:
         history = {key: np.stack([frame[key] for frame in self.frames]) for key in self.frames[0]}
-        ended, video = success or self.steps >= self.protocol.max_steps, None
+        ended = success or self.steps >= self.protocol.max_steps
+        video = None
         if ended and self.film is not None:
             self.film.expose(last=True)
             video = self.film.develop()
@@ -149,14 +166,16 @@ class Host:
         return Segment(history, taken, success, self.score, self.best_score, ended, seconds, video)
 
 
-class Station:
-    """The hosts of one process, by the seats that they sit at; it serves one at a time."""
+class WorkerGroup:
+    """Hold the workers of one process, one for each slot, and let one answer at a time."""
 
     def __init__(self, protocol: Protocol, make: MakeEnvironment) -> None:
-        self._protocol, self._make = protocol, make
-        self._hosts: dict[int, Host] = {}
+        self._protocol = protocol
+        self._make = make
+        self._workers: dict[int, EnvironmentWorker] = {}
 
-    def answer(self, seat: int, message: Message) -> Answer:
-        if seat not in self._hosts:
-            self._hosts[seat] = Host(self._protocol, self._make)
-        return self._hosts[seat].answer(message)
+    def answer(self, slot: int, message: Message) -> Answer:
+        """Return what the slot's worker answers; it is made when it is first needed."""
+        if slot not in self._workers:
+            self._workers[slot] = EnvironmentWorker(self._protocol, self._make)
+        return self._workers[slot].answer(message)

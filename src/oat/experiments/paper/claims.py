@@ -1,52 +1,7 @@
-"""What the paper claims, held against paired comparisons: held, not held, or undecided."""
+"""What the paper claims about the order of methods; whether it held is decided by `oat.evaluation.claims`."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import pairwise
-
-from oat.errors import InvalidOption
-from oat.evaluation.statistics import PairedComparison, compare_paired
-
-Claim = tuple[str, Sequence[str]]
-"""A sentence, and what it ranks, from worst to best."""
+from oat.evaluation.claims import Claim
 
 MONOTONE: Claim = ("more tokens act better", ("OAT_1", "OAT_2", "OAT_4", "OAT_8"))
 RIVALS = ("DP", "Bin", "FAST", "QueST")
 BETTER_THAN_RIVALS: tuple[Claim, ...] = tuple((f"OAT_8 acts better than {rival}", (rival, "OAT_8")) for rival in RIVALS)
-
-
-def decide_claim(claim: Claim, known: Collection[str], compare: Callable[[str, str], PairedComparison]) -> str:
-    """The claim and what became of it; `compare` holds the second of two neighbours against the first."""
-    sentence, chain = claim
-    absent = [label for label in chain if label not in known]
-    if absent:
-        return f"claim: {sentence}: undecided, {', '.join(absent)} was not run"
-    found: list[tuple[PairedComparison, str]] = []
-    for worse, better in pairwise(chain):
-        try:
-            result = compare(worse, better)
-        except InvalidOption as reason:  # nothing that both met, or not in the same way
-            return f"claim: {sentence}: undecided, {worse} and {better}: {reason}"
-        gain = f"{100 * result.difference.estimate:+.1f}".replace("-", "−")
-        found.append((result, f"{better} − {worse} = {gain} points on {result.pairs} conditions"))
-    return _state(sentence, found)
-
-
-def decide_rising(claim: Claim, values: Mapping[str, Sequence[float]]) -> str:
-    """Whether each one's values are below the next one's, from those that were measured together."""
-    sentence, chain = claim
-    found: list[tuple[PairedComparison, str]] = []
-    for one, other in pairwise(chain):
-        result = compare_paired(values[one], values[other])
-        found.append((result, f"{one} < {other} in {result.only_second} of {result.pairs}"))
-    return _state(sentence, found)
-
-
-def _state(sentence: str, found: Sequence[tuple[PairedComparison, str]]) -> str:
-    """What became of a claim, from comparisons in which the second should be ahead."""
-    verdicts = [result.verdict for result, _ in found]
-    if all(verdict == "second" for verdict in verdicts):
-        outcome = "held"
-    else:
-        outcome = "not held" if "first" in verdicts else "undecided"
-    told = (f"{text}, p = {result.p_value:.2g}" for result, text in found)
-    return f"claim: {sentence}: {outcome} ({'; '.join(told)})"

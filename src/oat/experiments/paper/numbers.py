@@ -106,9 +106,6 @@ CODEBOOK: dict[tuple[int, ...], Success] = {
 }
 """On LIBERO, by FSQ levels."""
 
-ACTION_DIMS: dict[SimulatorName, int] = {"libero": 7, "robomimic": 7, "metaworld": 4, "robocasa": 12}
-"""D_a of its four benchmarks."""
-
 LATENCY: dict[SimulatorName, dict[str, tuple[float | None, float]]] = {
     "libero": {
         **{"DP": (None, 42.0), "Bin": (224, 517.2), "FAST": (44.2, 114.4), "QueST": (8, 27.1)},

@@ -18,20 +18,20 @@ from oat.training.config import FitConfig, TrainPolicyConfig
 if TYPE_CHECKING:
     from oat.experiments.study.study import Study
 
-PACE_FILE = "pace.json"
+STEP_SECONDS_FILE = "pace.json"
 _TIMED_STEPS = 40
 _ROUND_TO = 50
 
 
 @dataclass
-class Pace:
-    """Seconds per optimiser step on one thread, by directory and method."""
+class StepBudget:
+    """Tell how many steps a method can take in its minutes, from the seconds that one takes on one thread."""
 
     study: "Study"
 
     @property
     def _file(self) -> Path:
-        return self.study.folder / PACE_FILE
+        return self.study.folder / STEP_SECONDS_FILE
 
     @property
     def _seconds(self) -> dict[str, float]:
@@ -41,10 +41,13 @@ class Pace:
         return measured
 
     def tokenizer_steps(self, method: Method) -> int | None:
+        """Return the steps of the method's tokenizer; None leaves the preset's."""
         scale = self.study.scale
-        return self._steps(_key("tokenizers", method), scale.minutes and scale.tokenizer_minutes)
+        minutes = None if scale.minutes is None else scale.tokenizer_minutes
+        return self._steps(_key("tokenizers", method), minutes)
 
     def policy_steps(self, method: Method) -> int | None:
+        """Return the steps of the method's policy; None leaves the preset's."""
         return self._steps(_key("policies", method), self.study.scale.policy_minutes(method))
 
     def _steps(self, name: str, minutes: float | None) -> int | None:
@@ -54,10 +57,11 @@ class Pace:
         return max(_ROUND_TO, round(60 * minutes / seconds / _ROUND_TO) * _ROUND_TO)
 
     def lacks(self, method: Method) -> bool:
+        """Return whether the method's steps are yet to be timed."""
         return self.study.scale.minutes is not None and _key("policies", method) not in self._seconds
 
     def measure(self, methods: Iterable[Method]) -> None:
-        """Train each for a moment, one after the other, and throw the results away."""
+        """Train each method for a moment, one after the other, keep what a step takes, and throw the models away."""
         for method in methods:
             if not self.lacks(method):
                 continue
@@ -73,21 +77,24 @@ class Pace:
 
 
 def _key(kind: str, method: Method) -> str:
-    return f"{kind}/{method.paced_like or method.slug}"
+    return f"{kind}/{method.same_steps_as or method.slug}"
 
 
 def _time(run: Run) -> float:
-    """Seconds per step, from the training's own log, after a warm-up; nothing where there is no training.
+    """Return the seconds per step, from the training's own log, after a warm-up; 0 where there is no training.
 
     They are the processor's, so that other load on the machine counts less.
     """
     config = run.config
     assert isinstance(config, FitConfig | TrainPolicyConfig)
-    perform(replace(config, recipe=replace(config.recipe, validate_every=config.recipe.steps)))
+    if config.recipe is not None:
+        config = replace(config, recipe=replace(config.recipe, validate_every=config.recipe.steps))
+    perform(config)
     log = config.out / "metrics.jsonl"
     lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     timed = [(line["step"], line["processor_seconds"]) for line in lines if "processor_seconds" in line]
     if not timed:
         return 0.0
-    (first, begin), (last, end) = timed[0], timed[-1]
+    first, begin = timed[0]
+    last, end = timed[-1]
     return float((end - begin) / (last - first))

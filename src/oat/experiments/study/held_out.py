@@ -1,81 +1,82 @@
 """A study's models, and the demonstrations that none of them was trained on."""
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 
-from oat.data.chunks import Batch, WindowConfig, Windows, split_episodes
+from oat.data.chunks import Batch, WindowConfig, Windows
 from oat.data.episodes import Episodes, open_dataset
 from oat.data.shuffle import Permutation, derive_key
+from oat.data.splits import split_episodes
 from oat.experiments.study.methods import Method
 from oat.experiments.study.study import Study
 from oat.io.checkpoints import CONFIG_FILE, find_checkpoint
+from oat.io.training_record import Measures, TrainingRecord, stored_record
 from oat.policies import Policy, load_policy
 from oat.tokenizers import ActionTokenizer
-from oat.tokenizers.evaluation import Chunks, draw_chunks
-from oat.training.tokenizers import load_tokenizer, split_windows
+from oat.tokenizers.loading import load_tokenizer
+from oat.tokenizers.measures import ChunkBatch, draw_chunks
+from oat.training.tokenizers import split_windows
 
 _BLOCK = 64  # windows that a policy sees at a time
 
 
 def find_tokenizer(study: Study, method: Method, seed: int = 0) -> ActionTokenizer | None:
-    """The method's tokenizer, where it has been fitted."""
+    """Return the method's tokenizer, where it has been fitted."""
     name = method.run("tokenizers", seed)
     return load_tokenizer(study.folder / name) if study.finished(name) else None
 
 
 def find_policy(study: Study, method: Method, seed: int = 0) -> Policy | None:
-    """The method's policy, where it has been trained."""
+    """Return the method's policy, where it has been trained."""
     name = method.run("policies", seed)
     return load_policy(study.folder / name) if study.finished(name) else None
 
 
-def read_measures(study: Study, name: str) -> Mapping[str, float]:
-    """What the checkpoint of a run, of a tokenizer or of a policy, was worth on held-out chunks; nothing without it."""
+def read_measures(study: Study, name: str) -> Measures:
+    """Return what the best checkpoint of a run was worth on held-out chunks; nothing is known of a run to come."""
     if not study.finished(name):
-        return {}
-    described: dict[str, Any] = json.loads((find_checkpoint(study.folder / name) / CONFIG_FILE).read_text("utf-8"))
-    origin = described.get("trained_on") or described.get("fitted_to") or {}
-    measures: Mapping[str, float] = origin.get("measures", {})
-    return measures
+        return Measures()
+    described = json.loads((find_checkpoint(study.folder / name) / CONFIG_FILE).read_text("utf-8"))
+    return stored_record(described).measures or Measures()
 
 
-def held_out_episodes(study: Study, origin: Mapping[str, Any]) -> Episodes:
-    """Those that a model of this origin (`fitted_to` or `trained_on`) was not trained on."""
+def held_out_episodes(study: Study, record: TrainingRecord) -> Episodes:
+    """Return the study's demonstrations that a model with this record was not trained on."""
     episodes = open_dataset(study.data)
-    return episodes.select(split_episodes(episodes, float(origin["validation"]), int(origin["seed"]))[1])
+    _, held_out = split_episodes(episodes, *record.split())
+    return episodes.select(held_out)
 
 
-def held_out_chunks(study: Study, tokenizer: ActionTokenizer) -> Chunks:
-    """As many as the scale looks at."""
-    validation, seed = float(tokenizer.fitted_to["validation"]), int(tokenizer.fitted_to["seed"])
-    _, held_out = split_windows(open_dataset(study.data), tokenizer.space, validation, seed)
+def held_out_chunks(study: Study, tokenizer: ActionTokenizer) -> ChunkBatch:
+    """Return as many held-out chunks as the scale looks at."""
+    _, held_out = split_windows(open_dataset(study.data), tokenizer.space, *tokenizer.training_record.split())
     return draw_chunks(held_out, tokenizer, study.scale.chunks)
 
 
 def held_out_windows(study: Study, policy: Policy) -> Windows:
-    """Of the episodes that a policy was not trained on, as it sees them."""
-    seen, key = policy.observed, policy.space.transform.state_key
+    """Return the windows of the episodes that a policy was not trained on, as it sees them."""
+    seen = policy.observed
+    key = policy.space.transform.state_key
     observed = (*seen.keys, *(() if key in (None, *seen.keys) else (str(key),)))
     window = WindowConfig(policy.space.action_horizon, seen.obs_horizon, observed)
-    return Windows(held_out_episodes(study, policy.trained_on), window)
+    return Windows(held_out_episodes(study, policy.training_record), window)
 
 
 def held_out_batches(study: Study, windows: Windows) -> Iterator[Batch]:
-    """As many as the scale looks at, in a fixed random order, a few at a time."""
+    """Yield as many windows as the scale looks at, in a fixed random order, a few at a time."""
     count = min(study.scale.chunks, len(windows))
     chosen = Permutation(len(windows), derive_key(0))(np.arange(count))
     return (windows[chosen[first : first + _BLOCK]] for first in range(0, count, _BLOCK))
 
 
 def episode_numbers(windows: Windows, batch: Batch) -> list[int]:
-    """The episode of each example: those of one episode are alike."""
+    """Return the episode of each example: those of one episode are alike, and so are not independent."""
     return np.searchsorted(np.cumsum(windows.episodes.lengths), batch.windows, side="right").tolist()
 
 
 def generator() -> torch.Generator:
-    """The random numbers of a figure: the same whenever it is drawn."""
+    """Return the random numbers of a figure: the same whenever it is drawn."""
     return torch.Generator().manual_seed(0)

@@ -1,65 +1,71 @@
 """The methods that the paper compares, and the variants that it takes apart."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
-from oat.training.config import TokenizerOptions
+from oat.tokenizers import TOKENIZERS
 
 
 @dataclass(frozen=True)
 class Method:
-    """A policy and its tokenizer, if it has one."""
+    """Describe a policy and its tokenizer, if it has one, as tables and directories call them."""
 
     name: str
     """As tables print it."""
     slug: str
     """As directories are called."""
-    tokenizer: Literal["bin", "fast", "quest", "oat"] | None
-    model: TokenizerOptions = field(default_factory=TokenizerOptions)
+    tokenizer: str | None
+    """The kind in `oat.tokenizers.TOKENIZERS` whose tokens its policy learns, if it learns tokens."""
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Departures from the preset's tokenizer, named as on the command line."""
     prefixes: tuple[int, ...] = ()
     """Numbers of tokens K to act from; none where only the whole sequence decodes."""
     action_horizon: int = 32
+    policy: str = "autoregressive"
+    """The kind in `oat.policies.POLICIES`."""
     slow: bool = False
     """Whether its sequences are so long that fewer training seeds are affordable."""
-    paced_like: str | None = None
+    same_steps_as: str | None = None
     """Slug of the method whose steps it takes: an ablation that computes the same differs in one thing only."""
 
     @property
     def learned_tokenizer(self) -> bool:
-        return self.tokenizer in ("quest", "oat")
+        """Return whether its tokenizer is trained step by step, and so has a part of the minutes."""
+        return self.tokenizer is not None and TOKENIZERS.config(self.tokenizer).trained()
 
     def run(self, kind: Literal["tokenizers", "policies", "records"], seed: int) -> str:
-        """The run of that kind, as its directory in a study is called."""
+        """Return the name of a run of that kind, which is its directory in a study."""
         return f"{kind}/{self.slug}-seed{seed}"
 
     def label(self, tokens: int | None) -> str:
-        """A row of a table: OAT_4 acts from four tokens."""
+        """Return what tables call it where it acts from so many tokens: OAT_4 acts from four."""
         return self.name if tokens is None else f"{self.name}_{tokens}"
 
 
 OAT = Method("OAT", "oat", "oat", prefixes=(1, 2, 4, 8))
-UNORDERED = Method("OAT×", "oat-unordered", "oat", TokenizerOptions(keep="full"), (8,))
+UNORDERED = Method("OAT×", "oat-unordered", "oat", {"keep": "full"}, (8,))
 FULL_REGISTERS = Method(
     "OAT [full registers]",
     "oat-full-registers",
     "oat",
-    TokenizerOptions(register_attention="full"),
+    {"register_attention": "full"},
     (1, 2, 4, 8),
-    paced_like="oat",
+    same_steps_as="oat",
 )
 UNORDERED_FULL_REGISTERS = Method(
     "OAT× [full registers]",
     "oat-unordered-full-registers",
     "oat",
-    TokenizerOptions(keep="full", register_attention="full"),
+    {"keep": "full", "register_attention": "full"},
     (8,),
-    paced_like="oat-unordered",
+    same_steps_as="oat-unordered",
 )
-FLOW = Method("OAT [flow decoder]", "oat-flow", "oat", TokenizerOptions(decoder="flow"), (1, 2, 4, 8))
+FLOW = Method("OAT [flow decoder]", "oat-flow", "oat", {"decoder": "flow"}, (1, 2, 4, 8))
 QUEST = Method("QueST", "quest", "quest")
 FAST = Method("FAST", "fast", "fast", slow=True)
 BIN = Method("Bin", "bin", "bin", slow=True)
-DP = Method("DP", "dp", None)
+DP = Method("DP", "dp", None, policy="diffusion")
 
 COMPARED = (DP, BIN, FAST, QUEST, OAT)
 """In the paper's main table."""
@@ -68,7 +74,7 @@ LEVEL_SETS = ((8, 6, 5), (8, 8, 8), (8, 5, 5, 5), (8, 8, 6, 5), (7, 5, 5, 5, 5))
 
 
 def with_levels(levels: tuple[int, ...]) -> Method:
-    """OAT with another codebook."""
+    """Return OAT with another codebook, of these FSQ levels."""
     if levels == (8, 5, 5, 5):
         return OAT
     name = ",".join(map(str, levels))
@@ -76,21 +82,21 @@ def with_levels(levels: tuple[int, ...]) -> Method:
         OAT,
         name=f"OAT [{name}]",
         slug=f"oat-levels-{'-'.join(map(str, levels))}",
-        model=TokenizerOptions(levels=levels),
+        options={"levels": levels},
         prefixes=(8,),
-        paced_like="oat",
+        same_steps_as="oat",
     )
 
 
 def with_horizons(action_horizon: int, latent_horizon: int) -> Method:
-    """OAT with other horizons."""
+    """Return OAT with chunks of other lengths, or with another number of tokens."""
     if (action_horizon, latent_horizon) == (32, 8):
         return OAT
     return replace(
         OAT,
         name=f"OAT H_a={action_horizon} H_l={latent_horizon}",
         slug=f"oat-{action_horizon}x{latent_horizon}",
-        model=TokenizerOptions(latent_horizon=latent_horizon),
+        options={"latent_horizon": latent_horizon},
         prefixes=(latent_horizon,),
         action_horizon=action_horizon,
     )

@@ -5,17 +5,24 @@ import shutil
 from pathlib import Path
 
 from oat.evaluation.records import COMPRESSED_RECORDS_FILE, RECORDS_FILE
+from oat.experiments.latency_records import TIMINGS_FILE
 from oat.experiments.real import TRIALS_FOLDER
-from oat.experiments.study.budget import PACE_FILE
+from oat.experiments.study.budget import STEP_SECONDS_FILE
 from oat.experiments.study.runs import DONE_FOLDER, marker
-from oat.experiments.timings import TIMINGS_FILE
 from oat.io.atomic import staged_file
 
-_COPIED = (f"{DONE_FOLDER}/*.json", PACE_FILE, TIMINGS_FILE, "tables/*", "figures/*", f"{TRIALS_FOLDER}/*.jsonl")
+_COPIED = (
+    f"{DONE_FOLDER}/*.json",
+    STEP_SECONDS_FILE,
+    TIMINGS_FILE,
+    "tables/*",
+    "figures/*",
+    f"{TRIALS_FOLDER}/*.jsonl",
+)
 
 
 def publish(study: Path, target: Path) -> None:
-    """Finished evaluations' records, compressed, trials, commands, times, tables and figures.
+    """Copy finished evaluations' records, compressed, and trials, commands, times, tables and figures.
 
     `--out` can be the target, with --only-tables.
     """
@@ -25,7 +32,9 @@ def publish(study: Path, target: Path) -> None:
                 shutil.copyfile(file, staging)
     for file in sorted(study.glob(f"records/*/{RECORDS_FILE}")):
         run = file.parent.relative_to(study)
+        # Records of an evaluation that is not finished would be printed as if they were all.
         if not marker(study, str(run)).exists():
             continue
         with staged_file(target / run / COMPRESSED_RECORDS_FILE) as staging:
+            # Without a time in it, the file is the same whenever it is published.
             staging.write_bytes(gzip.compress(file.read_bytes(), mtime=0))

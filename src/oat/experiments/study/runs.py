@@ -14,9 +14,9 @@ import oat
 from oat.errors import InvalidOption
 from oat.evaluation.config import EvalConfig
 from oat.io.atomic import explain_write_errors, staged_file
+from oat.io.commands import command_line
 from oat.sims.config import CollectConfig
 from oat.training.config import FitConfig, TrainPolicyConfig
-from oat.training.origin import command_line
 
 Config = CollectConfig | FitConfig | TrainPolicyConfig | EvalConfig
 
@@ -31,19 +31,19 @@ _VERBS: dict[type, tuple[str, str, str]] = {
 
 
 def marker(folder: Path, name: str) -> Path:
-    """The file that says that a run of the study in this folder is done."""
+    """Return the file that says that a run of the study in this folder is done."""
     return folder / DONE_FOLDER / f"{name.replace('/', '-')}.json"
 
 
 def read_result(folder: Path, name: str) -> dict[str, Any]:
-    """What was noted when a run was done; empty before."""
+    """Return what was noted when a run was done; nothing before."""
     file = marker(folder, name)
     noted: dict[str, Any] = json.loads(file.read_text("utf-8")) if file.exists() else {}
     return noted
 
 
 def commit() -> str:
-    """Of the code that runs, where it is a checkout and there is git to ask."""
+    """Return the commit of the code that runs, or "unknown" where it is not a checkout or git is missing."""
     ask = ["git", "describe", "--always", "--dirty"]
     try:
         asked = subprocess.run(ask, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
@@ -53,7 +53,7 @@ def commit() -> str:
 
 
 def perform(config: Config) -> None:
-    """What the verb does."""
+    """Do what the command line does with this configuration."""
     _, module, function = _VERBS[type(config)]
     action: Callable[[Any], None] = getattr(import_module(module), function)
     action(config)
@@ -61,7 +61,7 @@ def perform(config: Config) -> None:
 
 @dataclass(frozen=True)
 class Run:
-    """A step on the way to a table."""
+    """Describe a step on the way to a table: a verb with its configuration, and what it needs."""
 
     folder: Path
     """The study's, which the run's own is below."""
@@ -73,7 +73,7 @@ class Run:
 
     @property
     def command(self) -> str:
-        """What gives the same on the command line, in the study's directory: it stays true wherever that is moved.
+        """Return what gives the same on the command line, in the study's directory, wherever that is moved.
 
         Of demonstrations that lie elsewhere only the name is told, not where.
         """
@@ -83,6 +83,7 @@ class Run:
 
     @property
     def log(self) -> Path:
+        """Return the file that everything goes to which the run prints."""
         return self.folder / "logs" / f"{self.name.replace('/', '-')}.log"
 
     @property
@@ -95,7 +96,10 @@ class Run:
 
     @property
     def done(self) -> bool:
-        """Whether its result is there; one made by another command, or from what was since replaced, is refused."""
+        """Return whether its result is there.
+
+        Raise InvalidOption for one that was made by another command, or from what was since replaced.
+        """
         if not self._result:
             return False
         made_by = self._result["command"]
@@ -114,17 +118,17 @@ class Run:
 
     @property
     def steps(self) -> int | None:
-        """How many it was trained for, if it is done and was a training."""
+        """Return how many steps it was trained for, if it is done and was a training."""
         steps: int | None = self._result.get("steps")
         return steps
 
     def _fingerprint(self, need: str) -> str:
-        """Of the one time that a needed run was done: its marker says how long that took."""
+        """Return what identifies the one time that a needed run was done: its marker says how long that took."""
         file = marker(self.folder, need)
         return hashlib.sha256(file.read_bytes()).hexdigest()[:12] if file.exists() else "not done"
 
     def perform(self) -> None:
-        """Do it, or what is left of it, and mark it as done."""
+        """Do the run, or what is left of it, and mark it as done."""
         begin = time.perf_counter()
         if not (isinstance(self.config, CollectConfig) and self.config.out.exists()):
             perform(self.config)
@@ -141,11 +145,11 @@ class Run:
 
 
 def last_step(run: Path) -> int | None:
-    """How far a training is, from its log."""
+    """Return how far a training is, from its log; None without one."""
     metrics = run / "metrics.jsonl"
     if not metrics.exists():
         return None
-    begin = max(0, metrics.stat().st_size - 4096)
+    begin = max(0, metrics.stat().st_size - 4096)  # the end is enough, and a long log is looked at often
     with metrics.open("rb") as file:
         file.seek(begin)
         whole = [line for line in file.read().splitlines(keepends=True)[begin > 0 :] if line.endswith(b"\n")]

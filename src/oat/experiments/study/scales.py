@@ -11,7 +11,7 @@ from oat.sims.config import SimulatorName
 
 @dataclass(frozen=True)
 class Scale:
-    """Sizes; a training is limited either by minutes, which are equal for all methods, or by steps."""
+    """Hold the sizes of a study; a training is limited by minutes, which are equal for all methods, or by steps."""
 
     name: ScaleName
     preset: Literal["tiny", "cpu", "paper"]
@@ -40,13 +40,17 @@ class Scale:
     """Benchmarks with another number of demonstrations."""
 
     def policy_minutes(self, method: Method) -> float | None:
-        """What its tokenizer leaves to a policy."""
-        return self.minutes and self.minutes - self.tokenizer_minutes * method.learned_tokenizer
+        """Return the minutes that a method's tokenizer leaves to its policy."""
+        if self.minutes is None or not method.learned_tokenizer:
+            return self.minutes
+        return self.minutes - self.tokenizer_minutes
 
     def demonstrations_for(self, sim: SimulatorName) -> int:
+        """Return how many demonstrations of each task a benchmark has."""
         return self.demonstrations_in.get(sim, self.demonstrations)
 
     def seeds_for(self, method: Method) -> int:
+        """Return how many times a method is trained."""
         return self.seeds_of_slow if method.slow else self.seeds
 
 

@@ -25,7 +25,7 @@ class RunFailed(OatError):
 
 @contextmanager
 def open_workers(config: ReproduceConfig) -> Iterator[Submit]:
-    """Something that does a function elsewhere, and soon says how it went."""
+    """Yield what runs a function in a worker process, or on the cluster, and returns a future."""
     if config.backend == "ray":
         with ray_actors.connect(config.address) as ray:
             yield lambda function, *values: ray.remote(num_cpus=1)(function).remote(*values).future()
@@ -35,11 +35,12 @@ def open_workers(config: ReproduceConfig) -> Iterator[Submit]:
 
 
 def perform_all(runs: Sequence[Run], submit: Submit, jobs: int) -> None:
-    """Do what is not done yet; what fails does not stop what does not need it."""
+    """Do the runs that are not done yet; what fails does not stop what does not need it."""
     waiting = [run for run in runs if not run.done]
     if not waiting:
         return
-    finished, failures = {run.name for run in runs if run.done}, dict[str, BaseException]()
+    finished = {run.name for run in runs if run.done}
+    failures: dict[str, BaseException] = {}
     going: dict[Future[None], Run] = {}
     console = Console(stderr=True, soft_wrap=True)
     with progress_bar("runs", len(runs), len(finished)) as bar:
@@ -80,13 +81,14 @@ def _show(bar: Progress, going: Sequence[Run]) -> None:
 
 
 def _progress(run: Run) -> str:
-    """How far a training is."""
-    steps, done = getattr(getattr(run.config, "recipe", None), "steps", None), last_step(run.config.out)
+    """Return how far a training is, in percent, for the progress bar."""
+    steps = getattr(getattr(run.config, "recipe", None), "steps", None)
+    done = last_step(run.config.out)
     return f" {done / steps:.0%}" if steps and done else ""
 
 
 def _perform_logged(run: Run) -> None:
-    """In a worker: all that it prints goes to the run's log."""
+    """Do a run in a worker process; all that it prints goes to the run's log."""
     run.log.parent.mkdir(parents=True, exist_ok=True)
     with run.log.open("ab") as log, _redirected(log.fileno()):
         log.write(f"{run.command}\n".encode())
@@ -96,7 +98,8 @@ def _perform_logged(run: Run) -> None:
 
 @contextmanager
 def _redirected(target: int) -> Iterator[None]:
-    """Standard output and error, of child processes, too."""
+    """Send standard output and error elsewhere, those of child processes, too."""
+    # File descriptors, and not sys.stdout: libraries and child processes write to those.
     kept = {stream: os.dup(stream) for stream in (1, 2)}
     try:
         for stream in kept:

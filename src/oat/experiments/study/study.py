@@ -9,28 +9,21 @@ from oat.errors import InvalidOption
 from oat.evaluation.config import EvalConfig
 from oat.evaluation.plan import decoding_name
 from oat.evaluation.records import COMPRESSED_RECORDS_FILE, RECORDS_FILE, EpisodeRecord, read_records
-from oat.experiments.study.budget import Pace
+from oat.experiments.study.budget import StepBudget
 from oat.experiments.study.methods import Method
 from oat.experiments.study.runs import DONE_FOLDER, Run, marker, read_result
 from oat.experiments.study.scales import Scale
 from oat.policies import TokenDecoding
-from oat.sims import load_simulator
+from oat.sims import find_simulator, load_simulator
 from oat.sims.config import CollectConfig, SimulatorName
-from oat.training.config import FitConfig, RecipeOptions, TrainPolicyConfig
-
-TASKS: dict[SimulatorName, tuple[str, ...]] = {
-    "metaworld": ("box-close", "coffee-pull", "disassemble", "stick-pull"),
-    "robomimic": ("lift", "can", "square"),
-    "pusht": ("pusht",),
-}
-"""The paper's tasks that a scripted expert can demonstrate, and PushT's only one."""
+from oat.training.config import FitConfig, TrainPolicyConfig
 
 DEMONSTRATIONS = "demos"
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """A method trained with one seed, acting in the benchmark."""
+class EvaluationRun:
+    """Describe a method that is trained with one seed and then acts in the benchmark."""
 
     method: Method
     seed: int = 0
@@ -41,12 +34,14 @@ class Evaluation:
 
     @property
     def name(self) -> str:
-        return self.method.run("records", self.seed) + f"-execute{self.execute}" * (self.execute is not None)
+        """Return the name of its run, which is the directory of its records."""
+        name = self.method.run("records", self.seed)
+        return name if self.execute is None else f"{name}-execute{self.execute}"
 
 
 @dataclass(frozen=True)
 class Study:
-    """Runs and tables live together in its folder."""
+    """Describe the runs of one scale on one benchmark, which live with their tables in one folder."""
 
     scale: Scale
     sim: SimulatorName
@@ -59,84 +54,92 @@ class Study:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        tasks = TASKS.get(self.sim) or tuple(load_simulator(self.sim).tasks)
+        """Return the paper's tasks of the benchmark, or all of them, as many as the scale has."""
+        tasks = find_simulator(self.sim).paper_tasks or load_simulator(self.sim).tasks
         return tasks[: self.scale.tasks]
 
     @property
     def data(self) -> Path:
+        """Return where the demonstrations are, or will be."""
         return self.given_data or self.folder / DEMONSTRATIONS
 
-    def evaluations(self, methods: Iterable[Method]) -> list[Evaluation]:
-        """Every method with all its training seeds."""
+    def evaluations(self, methods: Iterable[Method]) -> list[EvaluationRun]:
+        """Return every method with all its training seeds."""
         return [
-            Evaluation(method, seed)
+            EvaluationRun(method, seed)
             for method in methods
             for seed in range(self.seeds if self.seeds and not method.slow else self.scale.seeds_for(method))
         ]
 
-    def ablations(self, methods: Iterable[Method], execute: int | None = None) -> list[Evaluation]:
-        """Every variant with as many training seeds as such are given."""
+    def ablations(self, methods: Iterable[Method], execute: int | None = None) -> list[EvaluationRun]:
+        """Return every variant with as many training seeds as ablations are given."""
         seeds = range(self.seeds or self.scale.seeds_of_ablations)
-        return [Evaluation(method, seed, execute) for method in methods for seed in seeds]
+        return [EvaluationRun(method, seed, execute) for method in methods for seed in seeds]
 
-    def runs(self, evaluations: Sequence[Evaluation], pace: Pace) -> list[Run]:
-        """All that must be done for these, each once, and after what it needs."""
+    def runs(self, evaluations: Sequence[EvaluationRun], budget: StepBudget) -> list[Run]:
+        """Return all that must be done for these, each run once, and after what it needs."""
         runs: dict[str, Run] = {}
         for evaluation in evaluations:
-            for run in self._runs(evaluation, pace):
+            for run in self._runs(evaluation, budget):
                 runs.setdefault(run.name, run)
         return list(runs.values())
 
     def demonstrations(self) -> Run:
-        """Let a scripted expert demonstrate."""
-        if load_simulator(self.sim).expert_kind != "scripted":
+        """Return the run in which a scripted expert demonstrates the tasks."""
+        if find_simulator(self.sim).demonstrator != "scripted":
             raise InvalidOption(f"{self.sim} has no scripted expert: name demonstrations with --data")
-        out, episodes = self.folder / DEMONSTRATIONS, self.scale.demonstrations_for(self.sim)
+        out = self.folder / DEMONSTRATIONS
+        episodes = self.scale.demonstrations_for(self.sim)
+        # One worker, because several runs go at a time; the demonstrations are the same with any number.
         return Run(self.folder, DEMONSTRATIONS, CollectConfig(self.sim, self.tasks, out, episodes=episodes, workers=1))
 
     def tokenizer(self, method: Method, seed: int, steps: int | None) -> Run:
+        """Return the run that fits a method's tokenizer."""
         assert method.tokenizer is not None
         name = method.run("tokenizers", seed)
-        config = FitConfig(
-            data=self.data,
-            out=self.folder / name,
-            tokenizer=method.tokenizer,
-            preset=self.scale.preset,
+        config = FitConfig.of(
+            self.data,
+            self.folder / name,
+            method.tokenizer,
+            self.scale.preset,
             action_horizon=method.action_horizon,
             seed=seed,
             resume=True,
-            model=method.model,
-            recipe=_recipe(steps) if method.learned_tokenizer else RecipeOptions(),
+            **method.options,
+            **(_recipe(steps) if method.learned_tokenizer else {}),
         )
         return Run(self.folder, name, config, self._demonstrated())
 
     def policy(self, method: Method, seed: int, steps: int | None) -> Run:
-        name, tokenizer = method.run("policies", seed), method.run("tokenizers", seed)
-        config = TrainPolicyConfig(
-            data=self.data,
-            out=self.folder / name,
-            policy="diffusion" if method.tokenizer is None else "autoregressive",
+        """Return the run that trains a method's policy."""
+        name = method.run("policies", seed)
+        tokenizer = method.run("tokenizers", seed)
+        config = TrainPolicyConfig.of(
+            self.data,
+            self.folder / name,
+            self.scale.preset,
+            policy=method.policy,
             tokenizer=None if method.tokenizer is None else self.folder / tokenizer,
-            preset=self.scale.preset,
+            # A policy that learns tokens has its tokenizer's horizon, whatever is given here.
             action_horizon=method.action_horizon if method.tokenizer is None else 32,
             seed=seed,
             resume=True,
-            recipe=_recipe(steps),
+            **_recipe(steps),
         )
         return Run(self.folder, name, config, self._demonstrated() if method.tokenizer is None else (tokenizer,))
 
     def finished(self, name: str) -> bool:
-        """Whether the run by that name is done, and its result is here."""
+        """Return whether the run by that name is done, and its result is here."""
         return marker(self.folder, name).exists() and (self.folder / name).exists()
 
     @property
     def published(self) -> bool:
-        """Whether only what is worth committing is here, without models."""
+        """Return whether only what is worth committing is here, without models."""
         models = (self.folder / "tokenizers", self.folder / "policies")
         return (self.folder / DONE_FOLDER).exists() and not any(folder.exists() for folder in models)
 
-    def records(self, evaluation: Evaluation) -> dict[int | None, list[EpisodeRecord]]:
-        """Episodes by the number of tokens acted from; nothing where it has not been run."""
+    def records(self, evaluation: EvaluationRun) -> dict[int | None, list[EpisodeRecord]]:
+        """Return episodes by the number of tokens acted from; nothing where it has not been run."""
         files = [self.folder / evaluation.name / name for name in (RECORDS_FILE, COMPRESSED_RECORDS_FILE)]
         found = [file for file in files if file.exists()]
         if not found:
@@ -147,23 +150,25 @@ class Study:
         names = {tokens: decoding_name(TokenDecoding(tokens)) for tokens in evaluation.method.prefixes}
         return {tokens: [each for each in records if each.key.decoding == name] for tokens, name in names.items()}
 
-    def commit(self, evaluation: Evaluation) -> str | None:
-        """Of the code that ran it, if that was noted."""
+    def commit(self, evaluation: EvaluationRun) -> str | None:
+        """Return the commit of the code that ran an evaluation, if that was noted."""
         noted: str | None = read_result(self.folder, evaluation.name).get("commit")
         return noted
 
     def _demonstrated(self) -> tuple[str, ...]:
+        """Return the run that what is fitted to demonstrations needs."""
         return () if self.given_data else (DEMONSTRATIONS,)
 
-    def _runs(self, evaluation: Evaluation, pace: Pace) -> Iterable[Run]:
-        method, seed = evaluation.method, evaluation.seed
+    def _runs(self, evaluation: EvaluationRun, budget: StepBudget) -> Iterable[Run]:
+        method = evaluation.method
+        seed = evaluation.seed
         if not self.given_data:
             yield self.demonstrations()
         if method.tokenizer is not None:
-            yield self.tokenizer(method, seed, pace.tokenizer_steps(method))
+            yield self.tokenizer(method, seed, budget.tokenizer_steps(method))
         if evaluation.until == "tokenizer":
             return
-        policy = self.policy(method, seed, pace.policy_steps(method))
+        policy = self.policy(method, seed, budget.policy_steps(method))
         yield policy
         if evaluation.until == "policy":
             return
@@ -173,7 +178,7 @@ class Study:
             out=self.folder / evaluation.name,
             tasks=self.tasks,
             episodes=self.scale.episodes,
-            first_seed=seed,
+            first_seed=seed,  # policies from other training seeds meet conditions of their own
             num_tokens=method.prefixes,
             execute=evaluation.execute,
             videos=self.scale.videos if self.films and seed == 0 else 0,
@@ -182,5 +187,5 @@ class Study:
         yield Run(self.folder, evaluation.name, config, (policy.name,))
 
 
-def _recipe(steps: int | None) -> RecipeOptions:
-    return RecipeOptions() if steps is None else RecipeOptions(steps=steps, validate_every=max(10, steps // 8))
+def _recipe(steps: int | None) -> dict[str, int]:
+    return {} if steps is None else {"steps": steps, "validate_every": max(10, steps // 8)}

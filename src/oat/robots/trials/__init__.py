@@ -1,1 +1,1 @@
-"""Trials on a robot, judged blind by a person."""
+"""Run trials on a robot that a person judges without knowing which method acts."""

@@ -1,4 +1,4 @@
-"""Which methods try which tasks on which robot; importing it costs nothing."""
+"""Configure which methods try which tasks on which robot; importing this is cheap."""
 
 import re
 from dataclasses import dataclass, field
@@ -10,12 +10,12 @@ import tyro
 from oat.errors import InvalidOption
 
 _METHOD = re.compile(r"(?P<name>[^=,]+)=(?P<policy>[^,]+)(?:,num_tokens=(?P<num_tokens>[1-9]\d*))?")
-_MOST_METHODS = 26  # letters
+_MOST_METHODS = 26  # a letter stands for each
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A method, and where its chunks come from."""
+    """Describe a method, and where its chunks come from."""
 
     name: str
     policy: str
@@ -25,6 +25,7 @@ class Contender:
 
     @classmethod
     def parse(cls, text: str) -> "Contender":
+        """Read a method as the command line gives it: NAME=POLICY or NAME=POLICY,num_tokens=K."""
         found = _METHOD.fullmatch(text)
         if found is None:
             raise InvalidOption(f"a method is given as NAME=POLICY or NAME=POLICY,num_tokens=K, got {text!r}")
@@ -33,13 +34,13 @@ class Contender:
 
     @property
     def is_served(self) -> bool:
-        """Whether a server is running somewhere; else the policy has to be served from here."""
+        """Return whether a server runs already; otherwise the policy is served by this process."""
         return "://" in self.policy
 
 
 @dataclass(frozen=True)
 class Driving:
-    """How the robot is driven, alike for every method."""
+    """Configure how the robot is driven, alike for every method."""
 
     fps: float = 20.0
     """Actions per second."""
@@ -52,7 +53,7 @@ class Driving:
     max_age: float = 1.0
     """Seconds; a chunk whose observation is older when it arrives is not executed."""
     seconds: float = 60.0
-    """After which a trial ends by itself."""
+    """Seconds after which a trial ends by itself."""
 
     def __post_init__(self) -> None:
         if not min(self.fps, self.max_age, self.seconds) > 0:
@@ -61,31 +62,31 @@ class Driving:
 
 @dataclass(frozen=True)
 class TrialsConfig:
-    """Trials of a robot."""
+    """Configure a series of trials on a robot."""
 
-    sheet: tyro.conf.Positional[Path]
+    log: tyro.conf.Positional[Path]
     """The file that the trials are written to, such as trials.jsonl; the same command continues it."""
     methods: tuple[str, ...] = ()
     """NAME=POLICY, or NAME=POLICY,num_tokens=K to act from K tokens; POLICY is a server's address such as
     ws://127.0.0.1:8000, or the directory of a policy, which is then served from here."""
     tasks: tuple[str, ...] = ()
-    """As the policies know them, such as "stack cups"."""
+    """Tasks as the policies know them, such as "stack cups"."""
     trials: int = 20
-    """Of each method at each task."""
+    """Trials of each method at each task."""
     robot: str | None = None
-    """MODULE:FUNCTION that gives the robot, an object with observe, act and stop (oat.robots.loop); MODULE may be a
-    file of this directory. If it has home, that is called before every trial."""
+    """MODULE:FUNCTION that gives the robot, an object with observe, act and stop (oat.interfaces.Robot); MODULE may be
+    a file of this directory. If the robot has home, that is called before every trial."""
     seed: int | None = None
-    """Of the order; drawn by default, so that nobody knows it."""
+    """Seed of the order; drawn by default, so that nobody knows it."""
     driving: Annotated[Driving, tyro.conf.arg(name="")] = field(default_factory=Driving)
     api_key_file: Path | None = None
     """A file that holds the key of the servers."""
     patience: float = 10.0
     """Seconds after which a server that cannot be reached is given up."""
     table: bool = False
-    """Show the table of a finished sheet, and write it beside it."""
+    """Show the table of a finished log, and write it beside the log."""
     reveal: bool = False
-    """Show it although trials are missing; the sheet will say that those after it were not blind."""
+    """Show the table although trials are missing; the log will say that later ones were not blind."""
 
     def __post_init__(self) -> None:
         if self.table or self.reveal:
@@ -103,4 +104,5 @@ class TrialsConfig:
 
     @property
     def contenders(self) -> tuple[Contender, ...]:
+        """Return the methods as they were given, parsed."""
         return tuple(map(Contender.parse, self.methods))

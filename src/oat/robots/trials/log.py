@@ -1,7 +1,7 @@
-"""The file of a series of trials: its schedule, then a line for every trial, written as soon as it is judged.
+"""Log a series of trials in a file: its plan, then a line for every trial, written as soon as it is judged.
 
-Lines name the letter of a trial, not its method. Who wants to can work the methods out of the file: that keeps nobody
-from cheating, but from being told by accident. What is revealed before the end leaves a line, too.
+Lines name the letter of a trial, not its method. Somebody who wants to can work the methods out of the file: it
+prevents accidents, not cheating. Revealing the methods before the end leaves a line, too.
 """
 
 from collections import Counter
@@ -13,26 +13,26 @@ from typing import Any, Literal, get_args
 
 from oat.errors import CorruptDataset, InvalidOption, WriteFailed
 from oat.io.json_lines import JsonLinesWriter, read_json_lines
-from oat.robots.trials.schedule import Schedule, Trial
+from oat.robots.trials.plan import Trial, TrialPlan
 
 Verdict = Literal["success", "failure", "void"]
 """A void trial does not count, such as when somebody bumped into the table; it is repeated."""
 
 SIMULATOR = "simulator"
-"""The judge of simulated robots, whose tables say so."""
+"""The name of the judge of simulated robots; tables of its trials say that no real robot acted."""
 
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """One trial."""
+    """Record how one trial went and what the judge said of it."""
 
     trial: Trial
     verdict: Verdict
     remark: str
     judge: str
-    """Who said so: the operator, or a simulator."""
+    """The judge's name: the operator, or a simulator."""
     begun: str
-    """When, in UTC."""
+    """When the trial began, in UTC."""
     seconds: float
     steps: int = 0
     """Actions executed."""
@@ -48,61 +48,65 @@ class TrialRecord:
 
 @dataclass(frozen=True)
 class Revealed:
-    """The methods were shown before all trials were judged."""
+    """Record that the methods were shown before all trials were judged."""
 
     revealed: str
-    """When, in UTC."""
+    """When they were shown, in UTC."""
 
 
-Line = Schedule | TrialRecord | Revealed
+Line = TrialPlan | TrialRecord | Revealed
 
 
-class TrialSheet:
-    """What is known of a series so far; nothing is written before the first trial is judged."""
+class TrialLog:
+    """Keep the trials of a series; nothing is written before the first trial is judged."""
 
-    def __init__(self, path: Path, schedule: Schedule, entries: Sequence[Line] = (), size: int = 0) -> None:
-        self.path, self.schedule, self._entries = path, schedule, list(entries)
-        self._size, self._found = size, _file_size(path)
+    def __init__(self, path: Path, plan: TrialPlan, entries: Sequence[Line] = (), size: int = 0) -> None:
+        self.path = path
+        self.plan = plan
+        self._entries = list(entries)
+        self._size = size  # bytes of whole lines; a line that a kill cut short is overwritten
+        self._found = _file_size(path)
         self._check()
 
     @classmethod
-    def read(cls, path: Path) -> "TrialSheet":
-        """A sheet that exists."""
+    def read(cls, path: Path) -> "TrialLog":
+        """Read a log, which must exist and begin with its plan."""
         if not path.exists():
             raise InvalidOption(f"{path} does not exist; `oat trials` writes it")
-        lines, size = read_json_lines(path, _from_json, "a line of a trial sheet")
-        if not lines or not isinstance(lines[0], Schedule):
-            raise CorruptDataset(f"{path} does not begin with a schedule of trials")
+        lines, size = read_json_lines(path, _from_json, "a line of a trial log")
+        if not lines or not isinstance(lines[0], TrialPlan):
+            raise CorruptDataset(f"{path} does not begin with a plan of trials")
         return cls(path, lines[0], lines[1:], size)
 
     @classmethod
-    def open(cls, path: Path, schedule: Schedule) -> "TrialSheet":
-        """A new sheet, or one to continue, whose schedule must be this one."""
+    def open(cls, path: Path, plan: TrialPlan) -> "TrialLog":
+        """Return a new log, or one to continue, whose plan must be this one."""
         if not path.exists() or b"\n" not in path.read_bytes():  # not even its first line was finished
-            return cls(path, schedule)
-        sheet = cls.read(path)
-        if differences := sheet.schedule.differences(schedule):
-            raise InvalidOption(f"{path} has another schedule ({'; '.join(differences)}); choose another file")
-        return sheet
+            return cls(path, plan)
+        log = cls.read(path)
+        if differences := log.plan.differences(plan):
+            raise InvalidOption(f"{path} has another plan ({'; '.join(differences)}); choose another file")
+        return log
 
     @property
     def records(self) -> list[TrialRecord]:
+        """Return every trial that was made, void ones included."""
         return [entry for entry in self._entries if isinstance(entry, TrialRecord)]
 
     @property
     def judged(self) -> dict[Trial, TrialRecord]:
-        """The trials that count."""
+        """Return the trials that count, which are those that are not void."""
         return {record.trial: record for record in self.records if record.verdict != "void"}
 
     @property
     def remaining(self) -> list[Trial]:
-        """Those that are still to be made, in their order; void ones again."""
+        """Return the trials that are still to be made, in their order; void ones are made again."""
         judged = self.judged
-        return [trial for trial in self.schedule.order() if trial not in judged]
+        return [trial for trial in self.plan.order() if trial not in judged]
 
     @property
     def judged_when_revealed(self) -> int | None:
-        """How many trials counted when the methods were shown before the end; None if they were not."""
+        """Return how many trials counted when the methods were shown before the end; None if they were not."""
         for place, entry in enumerate(self._entries):
             if isinstance(entry, Revealed):
                 before = self._entries[:place]
@@ -110,23 +114,23 @@ class TrialSheet:
         return None
 
     def append(self, entry: TrialRecord | Revealed) -> None:
-        """Write a line at once."""
+        """Write a line at once, so that a crash loses at most the trial that was running."""
         if _file_size(self.path) != self._found:
             raise WriteFailed(f"{self.path} was changed by another process in the meantime; it was left as it is")
         with closing(JsonLinesWriter(self.path, self._size)) as writer:
             if self._size == 0:
-                writer.append(asdict(self.schedule))
+                writer.append(asdict(self.plan))
             writer.append(asdict(entry))
         self._size = self._found = _file_size(self.path)
         self._entries.append(entry)
 
     def _check(self) -> None:
-        """Every trial counts once, and is of this schedule."""
+        """Raise an error unless every trial that counts is of this plan and counts once."""
         counted = Counter(record.trial for record in self.records if record.verdict != "void")
-        planned = set(self.schedule.order())
+        planned = set(self.plan.order())
         for trial, times in counted.items():
             if trial not in planned or times > 1:
-                problem = "judged twice" if times > 1 else "not in the schedule"
+                problem = "judged twice" if times > 1 else "not in the plan"
                 raise CorruptDataset(
                     f"{self.path}: trial {trial.letter} of block {trial.block + 1} of {trial.task} is {problem}"
                 )
@@ -138,9 +142,9 @@ def _file_size(path: Path) -> int:
 
 def _from_json(values: dict[str, Any]) -> Line:
     if "methods" in values:
-        return Schedule.from_json(values)
+        return TrialPlan.from_json(values)
     if "revealed" in values:
         return Revealed(**values)
     if values["verdict"] not in get_args(Verdict):
-        raise ValueError(f"{values['verdict']!r} is no verdict")
+        raise ValueError(f"{values['verdict']!r} is not a verdict")
     return TrialRecord(**{**values, "trial": Trial(**values["trial"])})

@@ -1,4 +1,4 @@
-"""A person at a keyboard: sets the scene, ends the trial, judges it. Lines of text only, so that it works over ssh."""
+"""Ask a person at a keyboard to set the scene, end the trial and judge it, in lines of text that also work over ssh."""
 
 import os
 import select
@@ -8,22 +8,23 @@ from rich.console import Console
 from rich.markup import escape
 
 from oat.robots.trials.log import Verdict
-from oat.robots.trials.schedule import Schedule, Trial
+from oat.robots.trials.plan import Trial, TrialPlan
 from oat.robots.trials.session import Judgement
 
 _VERDICTS: dict[str, Verdict] = {"s": "success", "f": "failure", "v": "void"}
-_QUIT, _BACK = "q", "<"
+_QUIT = "q"
+_BACK = "<"
 
 
 class Keyboard:
-    """Lines of standard input, which can be waited for or only looked for."""
+    """Read lines of standard input, and tell whether one is there without waiting for it."""
 
     def __init__(self, descriptor: int | None = None) -> None:
         self._descriptor = sys.stdin.fileno() if descriptor is None else descriptor
         self._typed = b""
 
     def line(self) -> str:
-        """The next line, without its end; where there can be none any more, that is a Ctrl-C."""
+        """Return the next line without its end; the end of the input counts as Ctrl-C."""
         while b"\n" not in self._typed:
             self._typed += self._read()
         line, _, self._typed = self._typed.partition(b"\n")
@@ -39,31 +40,33 @@ class Keyboard:
         return more
 
     def has_line(self) -> bool:
-        """Whether one was typed."""
+        """Return whether a line was typed, without waiting."""
         ready, _, _ = select.select([self._descriptor], [], [], 0)
         return bool(ready) or b"\n" in self._typed
 
     def forget(self) -> None:
-        """What was typed before nobody asked for it."""
+        """Discard what was typed before anybody asked for it."""
         self._typed = b""
         while self.has_line():
             self.line()
 
 
 class Operator:
-    """Asks the person who sees the robot."""
+    """Ask the person who sees the robot to judge the trials."""
 
     name = "operator"
 
-    def __init__(self, schedule: Schedule, keyboard: Keyboard | None = None, console: Console | None = None) -> None:
-        self._schedule, self._places = schedule, {trial: n for n, trial in enumerate(schedule.order(), start=1)}
-        self._keyboard, self._console = keyboard or Keyboard(), console or Console(highlight=False)
+    def __init__(self, plan: TrialPlan, keyboard: Keyboard | None = None, console: Console | None = None) -> None:
+        self._plan = plan
+        self._places = {trial: place for place, trial in enumerate(plan.order(), start=1)}
+        self._keyboard = keyboard or Keyboard()
+        self._console = console or Console(highlight=False)
 
     def prepare(self, trial: Trial) -> bool:
-        place, schedule = self._places[trial], self._schedule
-        self._console.rule(f"trial {place} of {len(self._places)}")
+        """Tell which trial comes next and how to set the scene, and wait for Enter; return False after q."""
+        self._console.rule(f"trial {self._places[trial]} of {len(self._places)}")
         self._say(f"task    [bold]{escape(trial.task)}[/]")
-        self._say(f"block   {trial.block + 1} of {schedule.trials}, policy [bold]{trial.letter}[/]")
+        self._say(f"block   {trial.block + 1} of {self._plan.trials}, policy [bold]{trial.letter}[/]")
         if trial.opens_block:
             self._say("scene   place the objects anew, and mark where they are: this block's trials all begin there")
         else:
@@ -71,14 +74,16 @@ class Operator:
         self._ask(f"Enter starts the robot, {_QUIT} stops here: ")
         if self._keyboard.line().lower() == _QUIT:
             return False
-        self._keyboard.forget()
-        self._say(f"running, for at most {schedule.driving.seconds:g} s; Enter stops the robot")
+        self._keyboard.forget()  # a second Enter must not end the trial at once
+        self._say(f"running, for at most {self._plan.driving.seconds:g} s; Enter stops the robot")
         return True
 
     def finished(self) -> bool:
+        """Return whether the operator has pressed Enter to stop the robot."""
         return self._keyboard.has_line()
 
     def verdict(self, trial: Trial) -> Judgement:
+        """Ask for a verdict and a remark until the operator is content with both."""
         self._keyboard.forget()
         self._say("the robot has stopped")
         while True:

@@ -1,4 +1,4 @@
-"""Behind `oat trials`: the robot, the servers and the operator are brought together, and at the end the table."""
+"""Run `oat trials`: bring the robot, the policy servers and the operator together, and show the table at the end."""
 
 import importlib
 import secrets
@@ -13,66 +13,72 @@ from types import FrameType
 from rich.console import Console
 
 from oat.errors import InvalidOption, unknown_name
+from oat.interfaces import Robot
 from oat.io.progress import progress_bar
-from oat.robots.loop import Robot
 from oat.robots.trials.config import TrialsConfig
-from oat.robots.trials.log import Revealed, TrialSheet
+from oat.robots.trials.log import Revealed, TrialLog
 from oat.robots.trials.operator import Operator
-from oat.robots.trials.schedule import Schedule
+from oat.robots.trials.plan import TrialPlan
 from oat.robots.trials.session import Judge, run_trials
-from oat.robots.trials.table import trial_sheets
+from oat.robots.trials.table import PublishedTrials, trial_tables
 from oat.serving.client import PolicyClient
 from oat.serving.config import ServeConfig, read_key
-from oat.tables.table import write_sheets
+from oat.tables.files import write_tables
+from oat.tables.terminal import to_terminal
 
 
-def conduct_trials(config: TrialsConfig) -> None:
-    """Make the trials that are missing, or show the table."""
+def judge_policies(config: TrialsConfig, published: PublishedTrials | None = None) -> None:
+    """Make the trials that are missing, and show the table when all are made or it was asked for.
+
+    What was published of the same methods stands beside them.
+    """
     if config.table or config.reveal:
-        _show(TrialSheet.read(config.sheet), config.reveal)
+        _show(TrialLog.read(config.log), config.reveal, published)
         return
-    sheet = make_trials(config)
-    if sheet.remaining:
-        done, total = len(sheet.judged), len(sheet.schedule.order())
-        _say(f"{done} of {total} trials are in {sheet.path}; the same command continues")
+    log = make_trials(config)
+    if log.remaining:
+        _say(f"{len(log.judged)} of {len(log.plan.order())} trials are in {log.path}; the same command continues")
     else:
-        _show(sheet, reveal=False)
+        _show(log, False, published)
 
 
-def make_trials(config: TrialsConfig) -> TrialSheet:
-    """Make those that are missing; a robot that can judge, as simulated ones can, needs no operator."""
-    sheet = TrialSheet.open(config.sheet, plan(config))
-    if not sheet.remaining:
-        return sheet
+def make_trials(config: TrialsConfig) -> TrialLog:
+    """Make the trials that are missing, and return their log.
+
+    A robot that can judge itself, as simulated ones can, needs no operator.
+    """
+    log = TrialLog.open(config.log, plan_trials(config))
+    if not log.remaining:
+        return log
     assert config.robot is not None
     robot = make_robot(config.robot)
     with ExitStack() as stack:
         sources = {name: stack.enter_context(client) for name, client in _connect(config, stack)}
         if isinstance(robot, Judge):
-            bar = stack.enter_context(progress_bar("trials", len(sheet.schedule.order()), len(sheet.judged)))
-            run_trials(sheet, robot, robot, sources, lambda record: bar.advance(record.verdict != "void"))
+            bar = stack.enter_context(progress_bar("trials", len(log.plan.order()), len(log.judged)))
+            run_trials(log, robot, robot, sources, lambda record: bar.advance(record.verdict != "void"))
         else:
             stack.enter_context(_robot_stops_on_hangup())
-            run_trials(sheet, robot, Operator(sheet.schedule), sources)
-    return sheet
+            run_trials(log, robot, Operator(log.plan), sources)
+    return log
 
 
-def plan(config: TrialsConfig) -> Schedule:
-    """The schedule of a configuration; one that names no seed takes that of the sheet, if there is one."""
+def plan_trials(config: TrialsConfig) -> TrialPlan:
+    """Return the plan of a configuration; without a seed it takes that of the log, or draws one for a new log."""
     assert config.robot is not None
     seed = config.seed
     if seed is None:
-        seed = TrialSheet.read(config.sheet).schedule.seed if config.sheet.exists() else secrets.randbits(32)
+        seed = TrialLog.read(config.log).plan.seed if config.log.exists() else secrets.randbits(32)
     methods = {contender.name: contender.num_tokens for contender in config.contenders}
-    return Schedule(methods, config.tasks, config.trials, seed, config.robot, config.driving)
+    return TrialPlan(methods, config.tasks, config.trials, seed, config.robot, config.driving)
 
 
 def make_robot(name: str) -> Robot:
-    """What MODULE:FUNCTION gives; modules of the current directory are found, too."""
+    """Return the robot that MODULE:FUNCTION makes; modules of the current directory are found, too."""
     module_name, _, function = name.partition(":")
     if not module_name or not function:
         raise InvalidOption(f"a robot is given as MODULE:FUNCTION, got {name!r}")
-    if str(Path.cwd()) not in sys.path:
+    if str(Path.cwd()) not in sys.path:  # a console script does not look into the current directory
         sys.path.insert(0, str(Path.cwd()))
     try:
         module = importlib.import_module(module_name)
@@ -80,7 +86,7 @@ def make_robot(name: str) -> Robot:
         raise InvalidOption(f"the robot's module {module_name!r} cannot be imported: {error}") from error
     factory: Callable[[], object] | None = getattr(module, function, None)
     if not callable(factory):
-        functions = [each for each in vars(module) if callable(getattr(module, each)) and not each.startswith("_")]
+        functions = [each for each in dir(module) if callable(getattr(module, each)) and not each.startswith("_")]
         raise unknown_name(f"function of {module_name}", function, functions)
     robot = factory()
     if not isinstance(robot, Robot):
@@ -89,25 +95,25 @@ def make_robot(name: str) -> Robot:
 
 
 def _connect(config: TrialsConfig, stack: ExitStack) -> Iterator[tuple[str, PolicyClient]]:
-    """A client for every method; policies of this machine are loaded once and served as long as the stack lives."""
+    """Yield a client for every method; policies of this machine are loaded once, and served until the stack closes."""
     key = None if config.api_key_file is None else read_key(config.api_key_file).decode()
     served: dict[str, str] = {}
     for contender in config.contenders:
         if not contender.is_served and contender.policy not in served:
             served[contender.policy] = stack.enter_context(_serving(Path(contender.policy)))
         url = served.get(contender.policy, contender.policy)
-        own_key = None if contender.policy in served else key
+        own_key = None if contender.policy in served else key  # our own server asks for none
         client = PolicyClient(url, own_key, patience=config.patience, num_tokens=contender.num_tokens)
         yield contender.name, client
 
 
 @contextmanager
 def _serving(policy: Path) -> Iterator[str]:
-    """The address of a server on a thread of this process."""
+    """Yield the address of a server on a thread of this process."""
     from oat.serving.background import serving
     from oat.serving.server import load_servable
 
-    config = ServeConfig(policy, port=0, max_batch=1)
+    config = ServeConfig(policy, port=0, max_batch=1)  # one robot asks for one chunk at a time
     predictor, decoding = load_servable(config)
     with serving(predictor, config, decoding) as server:
         yield f"ws://{config.host}:{server.port}"
@@ -115,7 +121,7 @@ def _serving(policy: Path) -> Iterator[str]:
 
 @contextmanager
 def _robot_stops_on_hangup() -> Iterator[None]:
-    """A lost terminal or a SIGTERM ends the series as Ctrl-C does; by themselves they would leave the robot moving."""
+    """End the series after SIGHUP or SIGTERM as after Ctrl-C; by default they would leave the robot moving."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -129,20 +135,21 @@ def _robot_stops_on_hangup() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _show(sheet: TrialSheet, reveal: bool) -> None:
-    """The table, in the terminal and beside the sheet; before the end only on request, which leaves its trace."""
-    missing, total = len(sheet.remaining), len(sheet.schedule.order())
-    if missing and sheet.judged_when_revealed is None:
+def _show(log: TrialLog, reveal: bool, published: PublishedTrials | None) -> None:
+    """Print the table and write it beside the log; before the end only on request, which the log records."""
+    missing = len(log.remaining)
+    total = len(log.plan.order())
+    if missing and log.judged_when_revealed is None:
         if not reveal:
             raise InvalidOption(
-                f"{missing} of {total} trials are missing in {sheet.path}, so its letters stay letters; "
-                "--reveal shows the methods now, and the sheet will say so"
+                f"{missing} of {total} trials are missing in {log.path}, so its letters stay letters; "
+                "--reveal shows the methods now, and the log will say so"
             )
-        sheet.append(Revealed(datetime.now(UTC).isoformat(timespec="seconds")))
-    tables = trial_sheets(sheet)
-    write_sheets(sheet.path, tables)
+        log.append(Revealed(datetime.now(UTC).isoformat(timespec="seconds")))
+    tables = trial_tables(log, published)
+    write_tables(log.path, tables)
     for table in tables:
-        Console().print(table.terminal())
+        Console().print(to_terminal(table))
 
 
 def _say(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Trial after trial: the scene is set, a method drives the robot, and somebody says whether it has succeeded."""
+"""Make one trial after the other: a scene is set, a method drives the robot, and a judge says whether it succeeded."""
 
 import math
 import time
@@ -11,15 +11,16 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from oat.errors import UndecodableTokens
-from oat.robots.loop import ChunkSource, LoopConfig, LoopReport, Robot, drive
-from oat.robots.trials.log import TrialRecord, TrialSheet, Verdict
-from oat.robots.trials.schedule import Schedule, Trial
+from oat.interfaces import Robot
+from oat.robots.loop import ChunkSource, LoopConfig, LoopReport, drive
+from oat.robots.trials.log import TrialLog, TrialRecord, Verdict
+from oat.robots.trials.plan import Trial, TrialPlan
 from oat.serving.client import stack_history
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What became of a trial."""
+    """Hold what a judge says of a trial."""
 
     verdict: Verdict
     remark: str = ""
@@ -27,75 +28,78 @@ class Judgement:
 
 @runtime_checkable
 class Judge(Protocol):
-    """Who sets the scene, ends a trial and judges it, without being told the method."""
+    """Set the scene, end a trial and judge it, without being told the method."""
 
     name: str
-    """It is written beside every verdict."""
+    """The name that is written beside every verdict."""
 
     def prepare(self, trial: Trial) -> bool:
-        """Set the scene; False stops the series here."""
+        """Set the scene of a trial; return False to stop the series here."""
         ...
 
     def finished(self) -> bool:
-        """Whether the trial is over; asked at every step of the robot, so it must answer at once."""
+        """Return whether the trial is over; asked at every step of the robot, so it must answer at once."""
         ...
 
     def verdict(self, trial: Trial) -> Judgement:
-        """Asked when the robot has stopped."""
+        """Return the judgement of a trial; asked when the robot has stopped."""
         ...
 
 
 @runtime_checkable
 class Homing(Protocol):
-    """What a robot can do beside."""
+    """Describe a robot that can return to a start position by itself."""
 
     def home(self) -> None:
-        """Go where every trial begins."""
+        """Go to the position where every trial begins."""
         ...
 
 
 def run_trials(
-    sheet: TrialSheet,
+    log: TrialLog,
     robot: Robot,
     judge: Judge,
     sources: Mapping[str, ChunkSource],
     finish: Callable[[TrialRecord], None] = lambda record: None,
 ) -> None:
-    """Make the trials that are missing on the sheet, until there are none or the judge stops.
+    """Make the trials that are missing in the log, until there are none or the judge stops.
 
-    `sources` are the methods' by name. Before the first trial every one of them is asked for a chunk of every task, so
+    `sources` give each method's chunks. Before the first trial every one of them is asked for a chunk of every task, so
     that what does not fit together is found while nothing moves.
     """
     asked = False
-    while (trial := next(iter(sheet.remaining), None)) is not None and judge.prepare(trial):
+    while (trial := next(iter(log.remaining), None)) is not None and judge.prepare(trial):
         if isinstance(robot, Homing):
             robot.home()
         if not asked:
-            _ask_all(sheet.schedule, robot.observe(), sources)
+            _ask_all(log.plan, robot.observe(), sources)
             asked = True
-        finish(_run(sheet, trial, robot, judge, sources[sheet.schedule.method(trial)]))
+        finish(_run(log, trial, robot, judge, sources[log.plan.method(trial)]))
 
 
-def _ask_all(schedule: Schedule, frame: Mapping[str, np.ndarray], sources: Mapping[str, ChunkSource]) -> None:
-    for method in schedule.methods:
+def _ask_all(plan: TrialPlan, frame: Mapping[str, np.ndarray], sources: Mapping[str, ChunkSource]) -> None:
+    """Ask every method for a chunk of every task, so that an error appears before the robot moves."""
+    for method in plan.methods:
         source = sources[method]
-        for task in schedule.tasks:
+        for task in plan.tasks:
             try:
                 source.infer(stack_history(deque([frame], source.obs_horizon)), task, (0, 0))
             except UndecodableTokens:
                 continue  # it fits, and another draw may decode
 
 
-def _run(sheet: TrialSheet, trial: Trial, robot: Robot, judge: Judge, source: ChunkSource) -> TrialRecord:
-    """One trial, from the robot's first motion to its line on the sheet."""
-    loop, report = _loop(sheet.schedule, trial), LoopReport()
-    begun, begin = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
-    end = begin + sheet.schedule.driving.seconds
+def _run(log: TrialLog, trial: Trial, robot: Robot, judge: Judge, source: ChunkSource) -> TrialRecord:
+    """Make one trial, from the robot's first motion to its line in the log."""
+    loop = _loop(log.plan, trial)
+    report = LoopReport()
+    begun = datetime.now(UTC).isoformat(timespec="seconds")
+    begin = time.perf_counter()
+    end = begin + log.plan.driving.seconds
 
     def enter(judgement: Judgement, seconds: float) -> TrialRecord:
         counts = (report.steps, report.holds, report.late, report.discarded, report.undecodable)
         record = TrialRecord(trial, judgement.verdict, judgement.remark, judge.name, begun, round(seconds, 2), *counts)
-        sheet.append(record)
+        log.append(record)
         return record
 
     try:
@@ -109,8 +113,9 @@ def _run(sheet: TrialSheet, trial: Trial, robot: Robot, judge: Judge, source: Ch
     return enter(judgement, seconds)
 
 
-def _loop(schedule: Schedule, trial: Trial) -> LoopConfig:
-    driving = schedule.driving
+def _loop(plan: TrialPlan, trial: Trial) -> LoopConfig:
+    """Return the configuration of the robot loop for a trial."""
+    driving = plan.driving
     return LoopConfig(
         fps=driving.fps,
         execute=driving.execute,
@@ -118,5 +123,5 @@ def _loop(schedule: Schedule, trial: Trial) -> LoopConfig:
         blend=driving.blend,
         max_age=driving.max_age,
         max_steps=math.ceil(driving.fps * driving.seconds) + 1,  # the clock ends it
-        seed=schedule.sampling_seed(trial),
+        seed=plan.sampling_seed(trial),
     )

@@ -1,0 +1,81 @@
+"""Two policies compared on the initial conditions that both met."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from oat.errors import InvalidOption
+from oat.evaluation.records import EpisodeRecord
+from oat.evaluation.statistics import PairedComparison, compare_paired
+from oat.evaluation.summaries import by_policy, check_run_alike, join_demonstrators, mean_over_tasks
+from oat.tables.interval import count_nouns, percent
+from oat.tables.success import POOLED
+from oat.tables.table import Table
+
+_COLUMNS = ("task", "n", "first", "second", "gain", "95 %", "only 1st : 2nd", "p", "better")
+
+
+def comparison_table(first: Sequence[EpisodeRecord], second: Sequence[EpisodeRecord]) -> Table:
+    """Return a table of the second policy against the first: a row for each task, and for all of them."""
+    shared = _shared_conditions(first, second)
+    one = by_condition(first)
+    two = by_condition(second)
+    tasks = list(dict.fromkeys(task for task, _ in shared))
+    rows = []
+    for task in (*tasks, POOLED) if len(tasks) > 1 else tasks:
+        chosen = [condition for condition in shared if task in (POOLED, condition[0])]
+        names = [name for name, _ in chosen]
+        rates = [[side[condition] for condition in chosen] for side in (one, two)]
+        found = compare_paired(rates[0], rates[1], names)
+        rows.append(
+            (
+                task,
+                str(len(chosen)),
+                *(f"{100 * mean_over_tasks(names, side):.1f}" for side in rates),
+                *percent(found.difference),
+                f"{found.only_first} : {found.only_second}",
+                f"{found.p_value:.3g}",
+                found.verdict,
+            )
+        )
+    notes = (f"first: {_describe(first)}", f"second: {_describe(second)}", "n: initial conditions")
+    return Table("second against first, success in %", _COLUMNS, tuple(rows), notes)
+
+
+def compare_policies(
+    first: Sequence[EpisodeRecord], second: Sequence[EpisodeRecord], *, same_protocol: bool = True
+) -> PairedComparison:
+    """Compare the second with the first on the initial conditions that both met, tasks counting alike.
+
+    Without `same_protocol` their protocols may differ: where what these prescribe is what is compared.
+    """
+    shared = _shared_conditions(first, second, same_protocol=same_protocol)
+    one = by_condition(first)
+    two = by_condition(second)
+    return compare_paired([one[each] for each in shared], [two[each] for each in shared], [task for task, _ in shared])
+
+
+def _shared_conditions(
+    first: Sequence[EpisodeRecord], second: Sequence[EpisodeRecord], *, same_protocol: bool = True
+) -> list[tuple[str, int]]:
+    check_run_alike((record.key for record in (*first, *second)), same_protocol=same_protocol)
+    others = by_condition(second)
+    shared = [condition for condition in by_condition(first) if condition in others]
+    if not shared:
+        raise InvalidOption("the two sides share no initial conditions, so there is nothing to compare")
+    return shared
+
+
+def by_condition(records: Sequence[EpisodeRecord]) -> dict[tuple[str, int], float]:
+    """Return the success rate at each initial condition, over repeats and training seeds."""
+    groups: dict[tuple[str, int], list[bool]] = defaultdict(list)
+    for record in records:
+        groups[record.key.task, record.key.condition].append(record.success)
+    return {condition: float(np.mean(group)) for condition, group in groups.items()}
+
+
+def _describe(records: Sequence[EpisodeRecord]) -> str:
+    (policy,) = by_policy(records)
+    seeds = len({record.key.training_seed for record in records})
+    return f"{policy}, from {count_nouns(seeds, 'training seed')}, {join_demonstrators(records)} demonstrations"

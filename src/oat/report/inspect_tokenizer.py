@@ -1,0 +1,179 @@
+"""`oat inspect` for tokenizers: rate and distortion on held-out chunks, beside Bin and FAST."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from oat.data.chunks import Windows
+from oat.data.episodes import open_dataset
+from oat.errors import InvalidOption
+from oat.io.pictures import new_figure, save_figure
+from oat.tables.terminal import make_rich_table
+from oat.tokenizers import TOKENIZERS, ActionTokenizer
+from oat.tokenizers.loading import load_tokenizer
+from oat.tokenizers.measures import ChunkBatch, TokenizerMeasures, draw_chunks, evaluate, typical_chunks
+from oat.training.fitting import MERGE_CHUNKS
+from oat.training.tokenizers import split_windows
+
+_CHUNKS = 2048
+_BASELINES = ("bin", "fast")
+_ERROR_LIMITS = (0.5, 0.2, 0.1, 0.05)  # of half the actions' range
+_SHOWN_PREFIXES = (1, 2, 4, 8)
+_SHOWN_CHUNKS = 3
+
+
+def inspect_tokenizer(
+    path: Path, data: Path, beside: Sequence[Path] = (), *, picture: Path | None = None, as_json: bool = False
+) -> None:
+    """Measure a tokenizer on demonstrations: on those that were held out in fitting, if it was fitted to them."""
+    tokenizer = load_tokenizer(path)
+    episodes = open_dataset(data)
+    if episodes.action_dim != tokenizer.action_dim:
+        raise InvalidOption(
+            f"{data} has {episodes.action_dim}-D actions, the tokenizer is for {tokenizer.action_dim}-D"
+        )
+    windows, held_out = split_windows(episodes, tokenizer.space, *tokenizer.training_record.split())
+    chunks = draw_chunks(held_out, tokenizer, _CHUNKS)
+    everything = draw_chunks(held_out, tokenizer)
+    limits = _error_limits(tokenizer) if tokenizer.prefix_decodable else ()
+    evaluations = [evaluate(tokenizer, chunks, limits, everything=everything, name=path.resolve().name)]
+    evaluations += [evaluate(_load_comparable(other, tokenizer), chunks, name=other.resolve().name) for other in beside]
+    evaluations += [
+        evaluate(_fit_baseline(kind, tokenizer, windows), chunks) for kind in _BASELINES if kind != tokenizer.kind
+    ]
+    if as_json:
+        Console(soft_wrap=True).print(json.dumps([asdict(e) for e in evaluations]), markup=False, highlight=False)
+    else:
+        _print_tables(evaluations)
+    picture = picture or Path(f"{path.resolve().name}-inspect.png")
+    _draw(tokenizer, chunks, evaluations, picture)
+    # With --json the standard output is the JSON alone, for programs that read it.
+    Console(stderr=as_json, soft_wrap=True).print(f"picture: {picture}", highlight=False, markup=False)
+
+
+def _load_comparable(path: Path, tokenizer: ActionTokenizer) -> ActionTokenizer:
+    """Load another tokenizer, and refuse it unless it is for the same chunks in the same model space."""
+    other = load_tokenizer(path)
+    same = all(torch.equal(a, b) for a, b in zip(other.normalizer.buffers(), tokenizer.normalizer.buffers()))
+    if other.space != tokenizer.space or not same:
+        raise InvalidOption(
+            f"{path} is for other chunks or normalised otherwise ({other.space}), so that its errors cannot be compared"
+        )
+    return other
+
+
+def _fit_baseline(kind: str, tokenizer: ActionTokenizer, windows: Windows) -> ActionTokenizer:
+    """Fit a tokenizer that needs no training to the same windows, in the same model space."""
+    chunks = draw_chunks(windows, tokenizer, MERGE_CHUNKS)
+    return TOKENIZERS[kind].fit(
+        chunks.actions,
+        chunks.valid,
+        chunks.state,
+        transform=tokenizer.space.transform,
+        normalization=tokenizer.normalizer,
+        validation=0.0,
+    )
+
+
+def _error_limits(tokenizer: ActionTokenizer) -> tuple[float, ...]:
+    half_range = float(tokenizer.normalizer.spread.max())
+    return tuple(share * half_range for share in _ERROR_LIMITS)
+
+
+def _print_tables(evaluations: list[TokenizerMeasures]) -> None:
+    console = Console()
+    own = evaluations[0]
+    console.print(f"{own.name} ({own.kind}): {own.chunks} held-out chunks", highlight=False)
+    console.print(_prefix_table(evaluations))
+    if own.used:
+        console.print(_codebook_table(own))
+    if own.lengths_within:
+        console.print(_length_table(own))
+
+
+def _prefix_table(evaluations: list[TokenizerMeasures]) -> Table:
+    table = make_rich_table(
+        "rate and distortion", "tokenizer", "tokens", "bits", "MSE", "RMSE per dimension", "enc/s", "dec/s"
+    )
+    for e in evaluations:
+        for number, k in enumerate(e.prefixes):
+            tokens = float(k) if len(e.prefixes) > 1 else e.tokens
+            rmse = " ".join(f"{value:.2g}" for value in e.rmse[number])
+            # Speed is measured once for a tokenizer, and not for each prefix.
+            rates = (f"{e.encode_rate:,.0f}", f"{e.decode_rate:,.0f}") if k == e.prefixes[-1] else ("", "")
+            bits = e.bits * tokens / e.tokens
+            table.add_row(e.name, f"{tokens:.4g}", f"{bits:.0f}", f"{e.mse[number]:.2e}", rmse, *rates)
+    own = evaluations[0]
+    if len(own.prefixes) > 1:
+        table.caption = f"error falls with every token for {own.monotone:.0%} of the chunks"
+    return table
+
+
+def _codebook_table(evaluation: TokenizerMeasures) -> Table:
+    table = make_rich_table("codebook", "token", "used", "perplexity")
+    for number, (used, perplexity) in enumerate(zip(evaluation.used, evaluation.perplexity, strict=True), start=1):
+        table.add_row(str(number), f"{used:.1%}", f"{perplexity:.0f}")
+    return table
+
+
+def _length_table(evaluation: TokenizerMeasures) -> Table:
+    table = make_rich_table("chunks that need K tokens", "largest error", *(f"K={k}" for k in evaluation.prefixes))
+    for limit, counts in evaluation.lengths_within.items():
+        table.add_row(limit, *map(str, counts))
+    table.caption = (
+        f"the last column includes chunks that {evaluation.prefixes[-1]} tokens do not bring below the limit"
+    )
+    return table
+
+
+def _draw(tokenizer: ActionTokenizer, chunks: ChunkBatch, evaluations: list[TokenizerMeasures], picture: Path) -> None:
+    """Draw rate and distortion of all tokenizers, and a few chunks refined from prefix to prefix."""
+    figure = new_figure(12, 12)
+    grid = figure.add_gridspec(1 + _SHOWN_CHUNKS, 4)
+    _draw_rate_distortion(figure.add_subplot(grid[0, :2]), evaluations)
+    _draw_codebook(figure.add_subplot(grid[0, 2:]), evaluations[0])
+    for row, chosen in enumerate(typical_chunks(chunks, _SHOWN_CHUNKS), start=1):
+        axes = [figure.add_subplot(grid[row, column]) for column in range(4)]
+        _draw_refinement(axes, tokenizer, chunks, chosen)
+    save_figure(figure, picture, dpi=120)
+
+
+def _draw_rate_distortion(axes: Any, evaluations: list[TokenizerMeasures]) -> None:
+    for e in evaluations:
+        tokens = e.prefixes if len(e.prefixes) > 1 else (e.tokens,)
+        axes.plot([e.bits * k / e.tokens for k in tokens], e.mse, marker="o", label=e.name)
+    axes.set(
+        xscale="log", yscale="log", title="rate and distortion", xlabel="bits per chunk", ylabel="MSE, model space"
+    )
+    axes.legend()
+
+
+def _draw_codebook(axes: Any, evaluation: TokenizerMeasures) -> None:
+    positions = range(1, len(evaluation.perplexity) + 1)
+    axes.bar(positions, evaluation.perplexity)
+    axes.set(title=f"{evaluation.name}: perplexity of each token", xlabel="token", ylabel="perplexity")
+
+
+def _draw_refinement(axes: list[Any], tokenizer: ActionTokenizer, chunks: ChunkBatch, shown: int) -> None:
+    """Draw a chunk as 1, 2, 4 and 8 tokens decode to it; a tokenizer without prefixes decodes all its tokens."""
+    one = slice(shown, shown + 1)
+    state = None if chunks.state is None else chunks.state[one]
+    tokens = tokenizer.encode(chunks.actions[one], chunks.valid[one], state)
+    num_valid = int(chunks.valid[shown].sum())
+    truth = chunks.actions[shown, :num_valid]
+    for panel, k in zip(axes, _SHOWN_PREFIXES, strict=True):
+        length = min(k, tokenizer.max_tokens) if tokenizer.prefix_decodable else tokenizer.max_tokens
+        decoded = tokenizer.decode(tokens[:, :length], state=state)[0, :num_valid]
+        for dim in range(truth.shape[1]):
+            panel.plot(truth[:, dim], color=f"C{dim % 10}", alpha=0.35)
+            panel.plot(decoded[:, dim], color=f"C{dim % 10}", linestyle="--")
+        error = float(torch.mean((decoded - truth) ** 2))
+        panel.set_title(f"{length} token{'s' if length > 1 else ''}, MSE {error:.2g}", fontsize=9)
+        panel.set_xlabel("step")
+    axes[0].set_ylabel("action (dashed: decoded)")

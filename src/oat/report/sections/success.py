@@ -1,0 +1,110 @@
+"""The section on closed-loop success: figures against tokens and time, and tables."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from oat.evaluation.tables import policy_table, summary_table
+from oat.report.page_data import PageData
+from oat.report.plots import DOUBLING_TICKS, ROUND_TICKS, Colours, Figure, Trace, log_axis, plot_text
+from oat.report.rollouts import RolloutGroup
+from oat.report.sections.section import Part, Section
+
+_INTERVALS = "Bars are 95 % intervals (Wilson's, with repeated conditions as clusters)."
+_DENOISING = "Tokens of a diffusion policy are its denoising steps."
+_MEDIAN = "Median time of a batch of chunks, as it was when the episodes were run."
+
+
+def success_section(data: PageData, colours: Colours) -> Section | None:
+    """Show the success of policies, apart for each way in which episodes were run."""
+    if not data.rollouts:
+        return None
+    parts = [
+        Part(
+            f"{group.protocol}, {group.split} conditions",
+            remarks=group.remarks(),
+            figures=success_figures(f"success-{number}", group, colours),
+            tables=[policy_table("Success, %", group.summaries)],
+            folded_tables=[replace(summary_table(group.summaries), title="Every policy on every task")],
+        )
+        for number, group in enumerate(data.rollouts)
+    ]
+    introduction = "Policies act in a simulator. Only episodes of one protocol are put side by side."
+    return Section("success", "Closed loop", introduction, parts)
+
+
+@dataclass(frozen=True)
+class _Cost:
+    """Describe what a chunk costs each policy, as the axis that success is drawn against."""
+
+    unit: str
+    by_policy: Mapping[str, float]
+    """Not a number where the policy never computed a chunk."""
+    ticks: Sequence[float]
+    remark: str
+
+
+def success_figures(name: str, group: RolloutGroup, colours: Colours) -> list[Figure]:
+    """Draw success against what it costs: once against tokens, once against time."""
+    tokens = {row.policy: row.tokens_per_chunk for row in group.overall}
+    milliseconds = {row.policy: row.inference_ms for row in group.overall}
+    return [
+        _success_figure(
+            f"{name}-tokens", group, _Cost("tokens per chunk", tokens, DOUBLING_TICKS, _DENOISING), colours
+        ),
+        _success_figure(
+            f"{name}-time", group, _Cost("milliseconds per chunk", milliseconds, ROUND_TICKS, _MEDIAN), colours
+        ),
+    ]
+
+
+def _success_figure(name: str, group: RolloutGroup, cost: _Cost, colours: Colours) -> Figure:
+    caption = f"{_INTERVALS} {cost.remark}"
+    # NaN compares as False, so that this finds policies without any chunk, too.
+    unknown = [policy for policy, value in cost.by_policy.items() if not value > 0]
+    if unknown:
+        caption += f" Without chunks, and not drawn: {', '.join(unknown)}."
+    where = group.tasks[0] if len(group.tasks) == 1 else f"{len(group.tasks)} tasks"
+    return Figure(
+        name,
+        f"Success against {cost.unit}, {where}",
+        caption,
+        [_success_trace(group, method, cost, colours[method]) for method in dict.fromkeys(group.methods.values())],
+        {
+            "xaxis": log_axis(cost.unit, cost.by_policy.values(), cost.ticks),
+            "yaxis": {"title": {"text": "success, %"}, "range": [0, 103]},
+        },
+    )
+
+
+def _success_trace(group: RolloutGroup, method: str, cost: _Cost, colour: str) -> Trace:
+    """Draw a line from the method's cheapest decoding to its most expensive one."""
+    rows = [row for row in group.overall if group.methods[row.policy] == method and cost.by_policy[row.policy] > 0]
+    rows.sort(key=lambda row: cost.by_policy[row.policy])
+    rates = [row.success for row in rows]
+    error_bars: dict[str, Any] = {
+        "type": "data",
+        "symmetric": False,
+        "array": [100 * (rate.high - rate.estimate) for rate in rates],
+        "arrayminus": [100 * (rate.estimate - rate.low) for rate in rates],
+        "thickness": 1.2,
+        "width": 3,
+    }
+    return {
+        "type": "scatter",
+        "mode": "lines+markers+text" if len(rows) > 1 else "markers",
+        "name": plot_text(method),
+        "x": [cost.by_policy[row.policy] for row in rows],
+        "y": [100 * rate.estimate for rate in rates],
+        "text": [plot_text(row.policy.removeprefix(method).strip()) for row in rows],
+        # Labels of neighbouring points would overlap on one side.
+        "textposition": [("bottom right", "top left")[number % 2] for number in range(len(rows))],
+        "textfont": {"color": colour},
+        "cliponaxis": False,
+        "error_y": error_bars,
+        "customdata": [row.episodes for row in rows],
+        "hovertemplate": f"{plot_text(method)} %{{text}}: %{{y:.1f}} % of %{{customdata}} episodes, "
+        f"%{{x:.3g}} {cost.unit}<extra></extra>",
+        "marker": {"color": colour, "size": 9},
+        "line": {"color": colour, "width": 2},
+    }

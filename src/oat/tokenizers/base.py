@@ -1,0 +1,222 @@
+"""What every action tokenizer is: actions → tokens → actions, with what each promises stated (paper, section III).
+
+P.1 short: `max_tokens` per chunk of `action_horizon` × `action_dim` numbers. P.2 total: every sequence of valid ids of
+an allowed length decodes. P.3 ordered: every prefix decodes, coarse motion first.
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor
+
+from oat.data.normalize import Normalizer
+from oat.data.transforms import ActionTransform
+from oat.errors import InvalidOption
+from oat.tokenizers.checks import check_actions, check_lengths, check_noise, check_state, check_tokens
+from oat.tokenizers.config import TokenizerConfig
+from oat.tokenizers.decoder import SinglePassDecoder
+from oat.tokenizers.files import TokenizerFiles
+from oat.tokenizers.tokens import Array, TokenLike, Tokens
+from oat.tokenizers.tolerance import MaxError
+
+Tokenizer = TypeVar("Tokenizer", bound="ActionTokenizer")
+
+
+class ActionTokenizer(TokenizerFiles):
+    """Turn action chunks into tokens and back: check them, bring them to model space, leave the rest to the kind.
+
+    A kind says what is particular about it in the fields and methods below; nothing else asks for its name.
+    """
+
+    caches_tokens: ClassVar[bool] = True
+    """Whether a policy's training keeps tokens on disk, rather than computing them again for every batch."""
+    not_a_graph: ClassVar[str | None] = None
+    """Why decoding cannot be exported as a graph of tensor operations, if so."""
+
+    @classmethod
+    def fit(
+        cls: type[Tokenizer],
+        chunks: Array,
+        valid_mask: Array | None = None,
+        states: Array | None = None,
+        *,
+        preset: str = "cpu",
+        steps: int | None = None,
+        minutes: float | None = None,
+        seed: int = 0,
+        config: TokenizerConfig | None = None,
+        transform: str | ActionTransform = "identity",
+        normalization: str | Normalizer = "min_max",
+        validation: float = 0.1,
+        device: str = "cpu",
+        progress: bool = True,
+        **options: Any,
+    ) -> Tokenizer:
+        """Return a tokenizer fitted to chunks (N, H_a, D_a) in action units.
+
+        `valid_mask` (N, H_a) is False for steps past an episode's end, `states` (N, D_s) is what a transform refers
+        to. The last chunks, as many as the share `validation`, are held out: the errors measured on them are in
+        `training_record`. The last ones rather than any, because chunks may overlap their neighbours. `normalization`
+        is min_max, quantile or mean_std, or a normaliser to share with another tokenizer.
+
+        A kind that is trained takes `preset`'s size and recipe. `steps` is the number of optimiser steps; 0 leaves the
+        initial weights, which is enough to measure speed. `minutes` trains for that wall-clock time instead: the
+        schedule follows the elapsed share of it, and the steps taken are recorded. `options` are any other options
+        of `oat fit` by name, such as `levels=(8, 6, 5)` or `batch_size=16`; `config` replaces the preset's model.
+        """
+        from oat.training.fitting import FitOptions, fit_chunks
+
+        how = FitOptions(preset, steps, minutes, seed, config, transform, normalization, validation, device, progress)
+        return fit_chunks(cls, chunks, valid_mask, states, how, options)
+
+    def fit_normalized(self, chunks: Float[Tensor, "chunks time dim"]) -> None:
+        """Learn from chunks in model space what no training of weights does, such as FAST's merges."""
+
+    @classmethod
+    def learns_from_chunks(cls) -> bool:
+        """Return whether `fit_normalized` does anything: where it does not, no chunks need to be read for it."""
+        return cls.fit_normalized is not ActionTokenizer.fit_normalized
+
+    def trained_prefixes(self) -> Sequence[int]:
+        """Return the prefix lengths that training is about: by their errors the best checkpoint is chosen."""
+        return self.prefix_lengths()
+
+    def prefix_lengths(self) -> Sequence[int]:
+        """Return the prefix lengths that decode: all for an ordered tokenizer, the whole for others."""
+        return range(1, self.max_tokens + 1) if self.prefix_decodable else (self.max_tokens,)
+
+    def foldable_decoder(self) -> SinglePassDecoder | None:
+        """Return the single-pass decoder that an exporter can fold into fewer operations, where there is one."""
+        return None
+
+    @property
+    def device(self) -> torch.device:
+        """Return where it computes, and where it brings what it is given."""
+        return self.normalizer.center.device
+
+    @property
+    def action_horizon(self) -> int:
+        """Return H_a, the actions per chunk."""
+        return self.space.action_horizon
+
+    @property
+    def action_dim(self) -> int:
+        """Return D_a, the numbers per action."""
+        return self.space.action_dim
+
+    @property
+    def uses_noise(self) -> bool:
+        """Return whether decoding starts from noise, which can then be given per row."""
+        return False
+
+    @abstractmethod
+    def encode_normalized(
+        self, actions: Float[Tensor, "batch time dim"], valid_mask: Bool[Tensor, "batch time"]
+    ) -> Tokens:
+        """Return the tokens of chunks in model space."""
+
+    @abstractmethod
+    def decode_normalized(
+        self, tokens: Tokens, num_actions: int, noise: Float[Tensor, "batch time dim"] | None = None
+    ) -> tuple[Float[Tensor, "batch num_actions dim"], Bool[Tensor, " batch"]]:
+        """Return chunks in model space, and which rows decoded; the others' values are meaningless."""
+
+    @torch.no_grad()
+    def encode(
+        self,
+        actions: Array,
+        valid_mask: Array | None = None,
+        state: Array | None = None,
+        max_error: MaxError | float | None = None,
+    ) -> Tokens:
+        """Return the tokens of chunks (batch, H_a, D_a) in action units; invalid steps are left out where possible.
+
+        Values outside the range seen in fitting are encoded as the nearest inside it; `Tokens.clipped` tells how many.
+        With `max_error`, an ordered tokenizer gives each chunk only as many tokens as it takes to stay within it.
+        """
+        self.check_fitted()
+        chunks, valid = check_actions(actions, valid_mask, self.space, self.device)
+        given = check_state(state, len(chunks), self.space, self.device)
+        wanted = self.to_model_space(chunks, given)
+        bounded = wanted.clamp(self.normalizer.low, self.normalizer.high)
+        # Normalising rounds the data's own extremes: a difference of that size is not clipping.
+        outside = ((bounded - wanted).abs() > 1e-5) & valid[..., None]
+        tokens = self.encode_normalized(bounded, valid)
+        tokens = Tokens(tokens.ids, tokens.lengths, outside.float().mean((1, 2)))
+        if max_error is None:
+            return tokens
+        tolerance = max_error if isinstance(max_error, MaxError) else MaxError(float(max_error))
+        return replace(tokens, lengths=self._shortest_lengths(tokens, chunks, valid, given, tolerance))
+
+    def _shortest_lengths(
+        self, tokens: Tokens, chunks: Tensor, valid: Tensor, state: Tensor | None, tolerance: MaxError
+    ) -> Int64[Tensor, " batch"]:
+        """Return each chunk's smallest prefix whose reconstruction is good enough; all prefixes decode in one pass."""
+        if not self.prefix_decodable:
+            raise InvalidOption(f"{self.kind} has no prefixes: max_error needs an ordered tokenizer")
+        batch = len(tokens)
+        most = self.max_tokens
+        every = Tokens(
+            tokens.ids.repeat_interleave(most, 0), torch.arange(1, most + 1, device=tokens.ids.device).repeat(batch)
+        )
+        states = None if state is None else state.repeat_interleave(most, 0)
+        decoded, _ = self.try_decode(every, state=states)
+        decoded = decoded.reshape(batch, most, *decoded.shape[1:])
+        return tolerance.shortest(tolerance.measure(decoded, chunks[:, None], valid[:, None]))
+
+    def decode(
+        self, tokens: TokenLike, num_actions: int | None = None, state: Array | None = None, noise: Array | None = None
+    ) -> Float[Tensor, "batch num_actions dim"]:
+        """Return chunks in action units, or their first actions; a sequence that does not decode is an error."""
+        actions, valid = self.try_decode(tokens, num_actions, state, noise)
+        if not bool(valid.all()):
+            self.explain_failure(self.checked(tokens)[~valid])
+        return actions
+
+    @torch.no_grad()
+    def try_decode(
+        self, tokens: TokenLike, num_actions: int | None = None, state: Array | None = None, noise: Array | None = None
+    ) -> tuple[Float[Tensor, "batch num_actions dim"], Bool[Tensor, " batch"]]:
+        """Return what `decode` does, and for each row whether it decoded, so that one bad row does not lose the others.
+
+        Rows that did not decode are NaN: no robot can mistake them for actions.
+        """
+        self.check_fitted()
+        checked = self.checked(tokens)
+        count = self.action_horizon if num_actions is None else num_actions
+        if not 1 <= count <= self.action_horizon:
+            raise InvalidOption(f"num_actions must be in 1…{self.action_horizon}, got {count}")
+        start = check_noise(noise, len(checked), self.space, self.device, self.uses_noise)
+        given = check_state(state, len(checked), self.space, self.device)
+        # Its tensors cannot be used where gradients are recorded: what is returned is computed, or cloned, outside.
+        with torch.inference_mode():
+            model_space, valid = self.decode_normalized(checked, count, start)
+        bounded = model_space.clamp(self.normalizer.low, self.normalizer.high)
+        actions = self.space.transform.inverse(self.normalizer.denormalize(bounded), given)
+        # Zeros would be actions that a robot executes.
+        return actions.where(valid[:, None, None], torch.nan), valid.clone()
+
+    def checked(self, tokens: TokenLike) -> Tokens:
+        """Return tokens of any form on this tokenizer's device, or raise `InvalidTokens`."""
+        known = check_tokens(tokens, self.vocab_size, self.device)
+        self.check_lengths(known.lengths)
+        return known
+
+    def check_lengths(self, lengths: Int64[Tensor, " batch"]) -> None:
+        """Raise `InvalidTokens` for lengths that this kind never has."""
+        shortest = 1 if self.prefix_decodable or not self.total else self.max_tokens
+        check_lengths(lengths, shortest, self.max_tokens, self.kind)
+
+    def explain_failure(self, tokens: Tokens) -> None:
+        """Raise the error for rows that did not decode."""
+        raise AssertionError(f"{self.kind} is total")
+
+    def to_model_space(
+        self, actions: Float[Tensor, "batch time action"], state: Float[Tensor, "batch state"] | None = None
+    ) -> Float[Tensor, "batch time dim"]:
+        """Return actions transformed and normalised, as models see them and errors are measured."""
+        return self.normalizer.normalize(self.space.transform.forward(actions, state))

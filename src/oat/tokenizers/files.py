@@ -1,0 +1,135 @@
+"""A tokenizer on disk: config.json, model.safetensors and a model card, in a directory that moves anywhere."""
+
+import json
+import math
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from torch import nn
+
+from oat.data.normalize import Normalizer
+from oat.errors import CheckpointError, NotFitted
+from oat.io.checkpoints import (
+    config_from_json,
+    config_to_json,
+    find_checkpoint,
+    load_checkpoint,
+    staged_checkpoint,
+    write_checkpoint,
+)
+from oat.io.model_cards import ModelCard
+from oat.io.training_record import TrainingRecord, stored_record
+from oat.tokenizers.config import TokenizerConfig
+from oat.tokenizers.space import ActionSpace
+
+_LOAD = """import oat
+
+tokenizer = oat.load_tokenizer("DIRECTORY")
+tokens = tokenizer.encode(actions)
+decoded = tokenizer.decode(tokens)
+"""
+
+
+Kind = TypeVar("Kind", bound="TokenizerFiles")
+
+
+class TokenizerFiles(nn.Module, ABC):
+    """Write and read the checkpoints of tokenizers; what they compute is not this class's business."""
+
+    kind: ClassVar[str]
+    config_class: ClassVar[type[TokenizerConfig]]
+    total: ClassVar[bool] = True
+    """P.2: whether every token sequence of an allowed length decodes."""
+    prefix_decodable: ClassVar[bool] = False
+    """P.3: whether sequences of every length from 1 decode."""
+
+    config: Any
+
+    def __init__(self, space: ActionSpace) -> None:
+        super().__init__()
+        self.space = space
+        self.normalizer = Normalizer(space.model_dim)
+        self.training_record = TrainingRecord()
+        """How it was fitted (data, split, seed, recipe, measures); stored with every checkpoint."""
+
+    @property
+    @abstractmethod
+    def vocab_size(self) -> int:
+        """Return how many token ids there are."""
+
+    @property
+    @abstractmethod
+    def max_tokens(self) -> int:
+        """Return the most tokens that a chunk can have."""
+
+    @property
+    def is_fitted(self) -> bool:
+        """Return whether it knows the range of the actions it is for: only fitting and loading tell it."""
+        return bool(self.normalizer.low.isfinite().all())
+
+    def check_fitted(self) -> None:
+        """Raise `NotFitted` for a tokenizer that was never fitted."""
+        if not self.is_fitted:
+            name = type(self).__name__
+            raise NotFitted(f"this {name} was never fitted: {name}.fit(chunks) or oat.load_tokenizer gives one that is")
+
+    def save(self, directory: str | Path) -> None:
+        """Write a checkpoint directory that `load` reads anywhere."""
+        self.check_fitted()
+        with staged_checkpoint(Path(directory), self.kind) as staging:
+            self.save_files(staging)
+
+    def save_files(self, directory: Path, card: ModelCard | None = None) -> None:
+        """Write the checkpoint's files, with this card or its usual one, into an existing directory."""
+        self.check_fitted()
+        described = {"space": config_to_json(self.space), "config": config_to_json(self.config)}
+        described |= {"fitted_to": self.training_record.to_json(), **self.text_state()}
+        write_checkpoint(directory, self.kind, described, self.state_dict(), card or self.card())
+
+    def card(self) -> ModelCard:
+        """Return what the model card beside a checkpoint says."""
+        chunk = f"{self.space.action_horizon} × {self.space.action_dim}"
+        lengths = f"1 … {self.max_tokens}" if self.prefix_decodable or not self.total else f"{self.max_tokens}"
+        promise = "Every sequence of valid tokens decodes." if self.total else "Not every sequence of tokens decodes."
+        ordered = " Every prefix decodes, coarse motion first." if self.prefix_decodable else ""
+        return ModelCard(
+            title=f"{type(self).__name__}: {chunk} actions as {lengths} tokens",
+            about=f"Turns chunks of robot actions into tokens and back. {promise}{ordered}",
+            load=_LOAD,
+            tags=("robotics", "action-tokenizer", self.kind),
+            shapes={
+                "actions per chunk × numbers per action": chunk,
+                "tokens per chunk": lengths,
+                "vocabulary": f"{self.vocab_size:,}",
+                "applied before normalisation": f"`{json.dumps(config_to_json(self.space.transform))}`",
+                "parameters": f"{sum(parameter.numel() for parameter in self.parameters()):,}",
+                "configuration": f"`{json.dumps(config_to_json(self.config))}`",
+            },
+            ranges=self.normalizer.ranges(),
+            record=self.training_record,
+            bits=math.log2(self.vocab_size),
+        )
+
+    @classmethod
+    def load(cls: type[Kind], directory: str | Path) -> Kind:
+        """Read a checkpoint of this kind, or the best one of a run; what was saved is fitted."""
+        folder = find_checkpoint(directory)
+        described, tensors = load_checkpoint(folder, {cls.kind})
+        space = config_from_json(ActionSpace, described["space"])
+        config: Any = config_from_json(cls.config_class, described["config"])
+        tokenizer = cls(space, config)  # type: ignore[call-arg]  # every kind takes its configuration
+        tokenizer.training_record = stored_record(described)
+        tokenizer.load_text_state(described)
+        try:
+            tokenizer.load_state_dict(tensors)
+        except RuntimeError as error:
+            raise CheckpointError(f"{folder}: its weights do not fit its configuration ({error})") from error
+        return tokenizer.eval()
+
+    def text_state(self) -> dict[str, str]:
+        """Return what a checkpoint must hold beside configuration and tensors."""
+        return {}
+
+    def load_text_state(self, described: dict[str, Any]) -> None:
+        """Take back what `text_state` returned."""

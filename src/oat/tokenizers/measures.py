@@ -1,0 +1,204 @@
+"""How well a tokenizer does on held-out chunks: distortion per prefix, use of the codebook, speed."""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor
+
+from oat.data.shuffle import Permutation, derive_key
+from oat.data.stream import Source
+from oat.data.transforms import transform_inputs
+from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.decoder import masked_error
+from oat.tokenizers.tokens import Tokens
+from oat.tokenizers.tolerance import MaxError
+
+_DECODED_AT_ONCE = 512
+
+
+@dataclass(frozen=True)
+class ChunkBatch:
+    """Hold chunks in action units, with the state that the tokenizer's transform refers to."""
+
+    actions: Float[Tensor, "chunks time dim"]
+    valid: Bool[Tensor, "chunks time"]
+    state: Float[Tensor, "chunks state"] | None
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    def __getitem__(self, rows: Sequence[int]) -> "ChunkBatch":
+        return ChunkBatch(self.actions[rows], self.valid[rows], None if self.state is None else self.state[rows])
+
+    def to(self, device: torch.device) -> "ChunkBatch":
+        """Return the same chunks on another device."""
+        state = None if self.state is None else self.state.to(device)
+        return ChunkBatch(self.actions.to(device), self.valid.to(device), state)
+
+    def encode(self, tokenizer: ActionTokenizer) -> Tokens:
+        """Return the chunks' tokens."""
+        return tokenizer.encode(self.actions, self.valid, self.state)
+
+
+def draw_windows(windows: Source, most: int | None = None) -> Int64[np.ndarray, " drawn"]:
+    """Return the numbers of all windows, or of `most` of them in a fixed random order."""
+    numbers = np.arange(len(windows))
+    if most is None or most >= len(windows):
+        return numbers
+    return Permutation(len(windows), derive_key(0))(numbers[:most])
+
+
+def draw_chunks(windows: Source, tokenizer: ActionTokenizer, most: int | None = None) -> ChunkBatch:
+    """Return the chunks of all windows, or of `most` of them in a fixed random order."""
+    return chunks_at(windows, draw_windows(windows, most), tokenizer)
+
+
+def chunks_at(windows: Source, numbers: Int64[np.ndarray, " chosen"], tokenizer: ActionTokenizer) -> ChunkBatch:
+    """Return the chunks of the windows with these numbers."""
+    return ChunkBatch(*transform_inputs(windows[numbers], tokenizer.space.transform))
+
+
+def typical_chunks(chunks: ChunkBatch, count: int) -> list[int]:
+    """Return some chunks from little motion to much, without invented steps where there are such."""
+    whole = torch.nonzero(chunks.valid.all(1)).squeeze(-1)
+    whole = whole if len(whole) else torch.arange(len(chunks), device=chunks.valid.device)
+    order = whole[chunks.actions[whole].var(1).sum(1).argsort()]
+    return [int(order[round(share * (len(order) - 1))]) for share in torch.linspace(0.3, 0.95, count).tolist()]
+
+
+@torch.no_grad()
+def decode_prefixes(
+    tokenizer: ActionTokenizer, tokens: Tokens, chunks: ChunkBatch
+) -> Float[Tensor, "chunks prefixes time dim"]:
+    """Return what every decodable prefix of every chunk decodes to, in action units."""
+    lengths = tokenizer.prefix_lengths()
+    blocks = []
+    for first in range(0, len(chunks), _DECODED_AT_ONCE):
+        part = slice(first, first + _DECODED_AT_ONCE)
+        state = None if chunks.state is None else chunks.state[part]
+        blocks.append(torch.stack([tokenizer.decode(tokens[part, :k], state=state) for k in lengths], dim=1))
+    return torch.cat(blocks)
+
+
+def model_errors(
+    tokenizer: ActionTokenizer, decoded: Float[Tensor, "chunks prefixes time dim"], chunks: ChunkBatch
+) -> Float[Tensor, "chunks prefixes"]:
+    """Return the mean squared error of every chunk and prefix, in model space."""
+    chunks = chunks.to(tokenizer.device)
+    target = tokenizer.to_model_space(chunks.actions, chunks.state)
+    errors = [
+        masked_error(tokenizer.to_model_space(prefix, chunks.state), target, chunks.valid)
+        for prefix in decoded.unbind(1)
+    ]
+    return torch.stack(errors, dim=1)
+
+
+@torch.no_grad()
+def distortions(tokenizer: ActionTokenizer, chunks: ChunkBatch) -> Float[Tensor, "chunks prefixes"]:
+    """Return the mean squared error of every chunk for every decodable prefix, in model space."""
+    tokens = chunks.encode(tokenizer)
+    return model_errors(tokenizer, decode_prefixes(tokenizer, tokens, chunks), chunks)
+
+
+@dataclass(frozen=True)
+class CodebookUse:
+    """Describe how one token position uses the vocabulary."""
+
+    used: float
+    """Share of ids that occur at all."""
+    perplexity: float
+    """Two to the power of the entropy: the number of ids it would take if all were equally likely."""
+
+
+def codebook_use(tokens: Tokens, vocab_size: int) -> list[CodebookUse]:
+    """Return the use of the vocabulary at each position, over all the given chunks."""
+    uses = []
+    for position in range(tokens.ids.shape[1]):
+        ids: Int64[Tensor, " n"] = tokens.ids[tokens.lengths > position, position]
+        counts = torch.bincount(ids, minlength=vocab_size).double()
+        shares = counts[counts > 0] / counts.sum()
+        entropy = float(-(shares * shares.log2()).sum())
+        uses.append(CodebookUse(float((counts > 0).double().mean()), 2**entropy))
+    return uses
+
+
+@dataclass(frozen=True)
+class TokenizerMeasures:
+    """Hold what was measured of a tokenizer on held-out chunks."""
+
+    name: str
+    kind: str
+    chunks: int
+    tokens: float
+    """Mean tokens per chunk."""
+    bits: float
+    """Mean bits per chunk: tokens times the logarithm of the vocabulary."""
+    prefixes: tuple[int, ...]
+    mse: tuple[float, ...]
+    """In model space, for each prefix."""
+    rmse: tuple[tuple[float, ...], ...]
+    """In action units, for each prefix and dimension."""
+    monotone: float
+    """Share of chunks whose error falls, or stays, with every further token."""
+    used: tuple[float, ...]
+    perplexity: tuple[float, ...]
+    """Use of the codebook at each token position; empty for variable-length tokenizers."""
+    encode_rate: float
+    decode_rate: float
+    """Chunks per second."""
+    lengths_within: dict[str, tuple[int, ...]]
+    """For each error limit in action units (per-step maximum): how many chunks need 1, 2, … tokens."""
+
+
+@torch.no_grad()
+def evaluate(
+    tokenizer: ActionTokenizer,
+    chunks: ChunkBatch,
+    limits: tuple[float, ...] = (),
+    everything: ChunkBatch | None = None,
+    name: str = "",
+) -> TokenizerMeasures:
+    """Measure all that `oat inspect` shows of a tokenizer; use of the codebook over `everything`, if given."""
+    chunks = chunks.to(tokenizer.device)
+    begin = time.perf_counter()
+    tokens = chunks.encode(tokenizer)
+    encoded = time.perf_counter()
+    decoded = decode_prefixes(tokenizer, tokens, chunks)
+    seconds = (time.perf_counter() - encoded) / decoded.shape[1]
+    errors = model_errors(tokenizer, decoded, chunks)
+    fixed = bool((tokens.lengths == tokenizer.max_tokens).all())
+    uses = []
+    if fixed and tokenizer.max_tokens <= 64:
+        seen = tokens if everything is None else everything.encode(tokenizer)
+        uses = codebook_use(seen, tokenizer.vocab_size)
+    mean_length = float(tokens.lengths.double().mean())
+    squares = (decoded - chunks.actions[:, None]).square() * chunks.valid[:, None, :, None]
+    rmse = (squares.sum((0, 2)) / chunks.valid.sum()).sqrt()
+    worst = MaxError(0.0).measure(decoded, chunks.actions[:, None], chunks.valid[:, None])
+    return TokenizerMeasures(
+        name=name or tokenizer.kind,
+        kind=tokenizer.kind,
+        chunks=len(chunks),
+        tokens=mean_length,
+        bits=mean_length * math.log2(tokenizer.vocab_size),
+        prefixes=tuple(tokenizer.prefix_lengths()),
+        mse=tuple(errors.mean(0).tolist()),
+        rmse=tuple(tuple(row) for row in rmse.tolist()),
+        monotone=float((errors.diff(dim=1) <= 0).all(1).double().mean()),
+        used=tuple(use.used for use in uses),
+        perplexity=tuple(use.perplexity for use in uses),
+        encode_rate=len(chunks) / (encoded - begin),
+        decode_rate=len(chunks) / seconds,
+        lengths_within={f"{limit:.3g}": _lengths_within(worst, limit) for limit in limits},
+    )
+
+
+def _lengths_within(worst: Float[Tensor, "chunks prefixes"], limit: float) -> tuple[int, ...]:
+    """Count the chunks that need 1, 2, … tokens; those that stay above the limit count among the last."""
+    shortest = MaxError(limit).shortest(worst)
+    return tuple(torch.bincount(shortest - 1, minlength=worst.shape[1]).tolist())

@@ -1,0 +1,29 @@
+"""The chunks that a tokenizer or a policy is for, and how they are brought to model space."""
+
+from dataclasses import dataclass, field
+
+from oat.data.transforms import ActionTransform, Identity
+from oat.errors import InvalidOption
+
+
+@dataclass(frozen=True)
+class ActionSpace:
+    """The chunks a tokenizer is for, and how they are brought to model space."""
+
+    action_horizon: int = 32
+    """H_a: actions per chunk."""
+    action_dim: int = 4
+    """D_a: numbers per action, as in the data."""
+    transform: ActionTransform = field(default_factory=Identity)
+    """Applied before normalisation; statistics are computed after it."""
+    state_dim: int | None = None
+    """Numbers in the state that the transform refers to, if any."""
+
+    def __post_init__(self) -> None:
+        if self.action_horizon < 1 or self.action_dim < 1:
+            raise InvalidOption(f"a chunk needs at least one number, got {self.action_horizon} × {self.action_dim}")
+
+    @property
+    def model_dim(self) -> int:
+        """Return the numbers per action in model space."""
+        return self.transform.output_dim(self.action_dim, self.state_dim)
