@@ -32,7 +32,7 @@ from oat.tokenizers.oat import OATTokenizer
 from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens
 from tests.export.exported import exported
-from tests.policies.small import CONFIG, CONTEXT, choose_rows, observe, policy_of, tokenizer_of
+from tests.policies.small import CONFIG, CONTEXT, choose_rows, give_range, observe, policy_of, tokenizer_of
 
 ROWS = 2000
 
@@ -118,6 +118,7 @@ def _flowing() -> ActionTokenizer:
     config = replace(plain.config, decoder=DecoderConfig("flow", layers=1, flow_steps=2))
     tokenizer = OATTokenizer(plain.space, config)
     torch.nn.init.normal_(tokenizer.decoder.head.weight, std=0.3)
+    give_range(tokenizer)
     return tokenizer
 
 
@@ -138,6 +139,7 @@ def _seeing() -> AutoregressivePolicy:
     torch.manual_seed(0)
     tokenizer = OATTokenizer(space, OATConfig(width=CONFIG.width, decoder=DecoderConfig(layers=2, causal=False)))
     torch.nn.init.normal_(tokenizer.decoder.head.weight, std=0.3)
+    give_range(tokenizer)
     context = ContextConfig(
         vectors=("observation.joints",),
         vector_dims=(5,),
