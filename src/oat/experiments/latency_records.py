@@ -1,4 +1,4 @@
-"""What table-latency measured, as it is kept on disk: milliseconds per chunk of every method."""
+"""Records of table-latency on disk: milliseconds per chunk of every method."""
 
 import json
 from collections.abc import Mapping
@@ -17,9 +17,9 @@ class Timing:
     """Hold how long a method takes for a chunk, at one number of tokens."""
 
     tokens: float | None
-    """Per chunk; None where there are none."""
+    """Tokens per chunk; None for diffusion, which has none."""
     ms: tuple[float, ...]
-    """One for each turn; methods that were timed in the same turn can be compared."""
+    """Milliseconds of each turn; methods that were timed in the same turn can be compared."""
     onnx_ms: tuple[float, ...]
     """The same in ONNX Runtime; empty where the method was not exported."""
 
@@ -29,7 +29,7 @@ class ShapeTimings:
     """Hold the timings of all methods for the shape of one benchmark, and what they were timed with."""
 
     source: str
-    """What the chunks that FAST was fitted to are from."""
+    """In words, where the chunks that FAST was fitted to are from."""
     commit: str
     machine: str
     torch: str

@@ -152,7 +152,7 @@ class TokenizerMeasures:
     """Use of the codebook at each token position; empty for variable-length tokenizers."""
     encode_rate: float
     decode_rate: float
-    """Chunks encoded, and whole sequences decoded, per second."""
+    """Chunks encoded, and sequences decoded (on average over the prefixes), per second."""
     lengths_within: dict[str, tuple[int, ...]]
     """For each error limit in action units (per-step maximum): how many chunks need 1, 2, … tokens."""
 

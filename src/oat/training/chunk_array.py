@@ -48,7 +48,7 @@ class ChunkArray:
     def statistics(self, transform: ActionTransform) -> RunningStatistics:
         """Return the statistics of transformed actions over every valid step."""
         actions, valid, state = transform_inputs(self[np.arange(len(self))], transform)
-        transform.check_values(actions, state)  # before NaN would spread from one chunk into all statistics
+        transform.check_values(actions, state)  # here every chunk is seen once; later ones are too many to check
         statistics = RunningStatistics(int(valid.sum()))
         statistics.update(transform.forward(actions, state)[valid].numpy())
         return statistics
