@@ -61,7 +61,7 @@ def _import_lines(imports: Imports) -> str:
 
 @dataclass(frozen=True)
 class _Module:
-    """Hold a module's top level, taken apart."""
+    """Hold the statements at a module's top level: what each defines, and what is imported."""
 
     lines: list[str]
     definitions: dict[str, ast.stmt] = field(default_factory=dict)
@@ -83,6 +83,7 @@ class _Module:
 
 @cache
 def _read(name: str) -> _Module:
+    """Return a module's statements, read from its source without importing it."""
     spec = find_spec(name)
     loader = None if spec is None else spec.loader
     assert isinstance(loader, InspectLoader), f"no source of {name}"
@@ -114,7 +115,7 @@ def _bound(statement: ast.stmt) -> set[str]:
 
 
 class _Gathering:
-    """Collect what is found to be needed."""
+    """Collect the definitions and imports that a class needs, starting from its own."""
 
     def __init__(self) -> None:
         self.order = TopologicalSorter[str]()
@@ -125,7 +126,7 @@ class _Gathering:
         self._texts: dict[str, str] = {}
 
     def add(self, module: str, name: str) -> None:
-        """Take what the name means in the module, and all that refers to; builtins and local variables mean nothing."""
+        """Add the definition or import of a name, and all that it refers to; builtins and local variables have none."""
         source = _read(module)
         if name in source.definitions:
             self._define(module, source.definitions[name])
@@ -136,6 +137,7 @@ class _Gathering:
         origin = _REPLACED.get(origin, origin)
         if not origin.startswith(_PACKAGE):
             known = self.imports.setdefault(name, (origin, original))
+            # One file has one namespace: two meanings of a name would silently replace each other.
             assert known == (origin, original), f"{name} is from {origin} in {module}, but from {known[0]} elsewhere"
             return
         assert original == name, f"{module} must import {original} from {origin} under its own name"

@@ -1,4 +1,4 @@
-"""The values of a configuration by the names of their command-line options, whatever part of it they are in."""
+"""Options of nested configurations: read and change a value by its name on the command line, wherever it is inside."""
 
 import typing
 from collections.abc import Iterator, Mapping
