@@ -21,7 +21,7 @@ class Timing:
     ms: tuple[float, ...]
     """Milliseconds of each turn; methods that were timed in the same turn can be compared."""
     onnx_ms: tuple[float, ...]
-    """The same in ONNX Runtime; empty where the method was not exported."""
+    """Milliseconds of each turn in ONNX Runtime; empty where the method was not exported."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class ShapeTimings:
     machine: str
     torch: str
     timings: dict[str, Timing]
-    """By the label of a table's row, such as OAT_8."""
+    """Timings by the label of a table's row, such as OAT_8."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ class Shaped:
         return array_and_shape[0]
 
 
+# The annotations that gathered modules use; gathering refuses any other, which the file would lack.
 Bool = Float = Float32 = Int64 = UInt64 = Shaped
 
 HIDDEN = "not an option"

@@ -26,7 +26,7 @@ it needs torch, numpy and safetensors.
 '''
 
 Imports = dict[str, tuple[str, str | None]]
-"""For each imported name its module and the name there; None if it is the module itself."""
+"""Module and name there of each imported name; None if the name is the module itself."""
 
 
 @cache
@@ -42,6 +42,7 @@ def gather(module: str, name: str) -> str:
     parts = [_HEADER, _import_lines(found.imports)]
     seen = set[str]()
     for each in found.order.static_order():
+        # A definition that two modules share word for word, such as a type variable, is written once.
         texts = [text for _, text in sorted(found.chosen.get(each, {}).items()) if text not in seen]
         seen.update(texts)
         parts += [f"\n# --- {each} ---\n", *(f"\n{text}\n" for text in texts)] if texts else []
@@ -120,9 +121,9 @@ class _Gathering:
     def __init__(self) -> None:
         self.order = TopologicalSorter[str]()
         self.chosen: dict[str, dict[int, str]] = {}
-        """For each module its statements by their line."""
+        """Texts of the statements that are needed, by module and line."""
         self.imports: Imports = {}
-        """Names from other packages."""
+        """Imports from other packages that the file begins with."""
         self._texts: dict[str, str] = {}
 
     def add(self, module: str, name: str) -> None:
@@ -150,7 +151,7 @@ class _Gathering:
         text = _read(module).text(statement)
         chosen = self.chosen.setdefault(module, {})
         if statement.lineno in chosen:
-            return
+            return  # definitions may refer to each other in circles
         chosen[statement.lineno] = text
         for name in _bound(statement):
             assert self._texts.setdefault(name, text) == text, f"{name} of {module} is something else elsewhere, too"

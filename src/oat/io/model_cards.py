@@ -31,7 +31,7 @@ class ModelCard:
     ranges: Sequence[tuple[float, float, float, float]]
     """Each action dimension's lowest and highest value in fitting, its centre and its spread."""
     record: TrainingRecord
-    """What config.json records of the data, the training and its measures."""
+    """Record of the data, the training and its measures, as config.json holds it."""
     bits: float | None = None
     """Bits per token, where measures are those of a tokenizer's prefixes."""
     library: str = "oat"

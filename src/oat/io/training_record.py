@@ -34,7 +34,7 @@ class Measures:
     nll_of_token: Mapping[int, float] = field(default_factory=dict)
     """Negative log-likelihood by position, the first token being 1."""
     accuracy_of_token: Mapping[int, float] = field(default_factory=dict)
-    """How often the most likely token is the right one, by position."""
+    """Share of chunks whose most likely token is the right one, by position."""
     others: Mapping[str, float] = field(default_factory=dict)
     """Measures that only one kind of model has, by name."""
 

@@ -24,7 +24,7 @@ class Curve:
 
     run: str
     group: str
-    """What the run trains: one of RUN_GROUPS."""
+    """Kind of thing that the run trains: one of RUN_GROUPS."""
     measure: str
     steps: list[float]
     values: list[float]

@@ -42,7 +42,7 @@ class SuccessRow:
 
     policy: str
     rates: Mapping[str, Rate] = field(default_factory=dict)
-    """By task, and under `POOLED` on all of them where they are several; empty where nothing was run."""
+    """Success rates by task, and under `POOLED` on all of several tasks; empty where nothing was run."""
     task: str = ""
     """The task, where every task has a row of its own."""
     spread: Spread | None = None

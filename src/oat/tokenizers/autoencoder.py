@@ -27,7 +27,7 @@ class Reconstruction:
 
     loss: Float[Tensor, ""]
     errors: Float[Tensor, " rows"]
-    """What the decoder minimises for every prefix: for the single pass, its mean squared error in model space."""
+    """Error of every decoded prefix that the decoder minimises: of the single pass, the MSE in model space."""
     lengths: Int64[Tensor, " rows"]
 
 

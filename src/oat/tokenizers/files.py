@@ -51,7 +51,7 @@ class TokenizerFiles(nn.Module, ABC):
         self.space = space
         self.normalizer = Normalizer(space.model_dim)
         self.training_record = TrainingRecord()
-        """How it was fitted (data, split, seed, recipe, measures); stored with every checkpoint."""
+        """Record of the fitting (data, split, seed, recipe, measures), which is stored with every checkpoint."""
 
     @property
     @abstractmethod

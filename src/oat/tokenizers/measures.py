@@ -154,7 +154,7 @@ class TokenizerMeasures:
     decode_rate: float
     """Chunks encoded, and sequences decoded (on average over the prefixes), per second."""
     lengths_within: dict[str, tuple[int, ...]]
-    """For each error limit in action units (per-step maximum): how many chunks need 1, 2, … tokens."""
+    """Counts of chunks that need 1, 2, … tokens, for each limit of the largest error in action units."""
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""What the paper reports (https://ordered-action-tokenization.github.io/): success in percent, tokens, milliseconds.
+"""Numbers of the paper (https://ordered-action-tokenization.github.io/): success in percent, tokens, milliseconds.
 
 Its policies see images and were trained on GPUs for far longer than a CPU allows, so its numbers stand beside ours to
 compare the order of methods, not their height.

@@ -39,7 +39,7 @@ class _Cost:
 
     unit: str
     by_policy: Mapping[str, float]
-    """Not a number where the policy never computed a chunk."""
+    """Cost of a chunk by the policy's name; NaN where the policy never computed one."""
     ticks: Sequence[float]
     remark: str
 
