@@ -42,7 +42,7 @@ class ResultsFolder:
     records: list[Path] = field(default_factory=list)
     tables: list[Path] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    """What was found but could not be read or shown, and why."""
+    """Sentences on what was found but could not be read or shown, and why."""
 
     def short_names(self, paths: Sequence[Path]) -> dict[Path, str]:
         """Return what to call each path: its last part, or all of it from the root where that is not unique."""
