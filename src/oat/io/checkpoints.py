@@ -29,6 +29,10 @@ WEIGHTS_FILE = "model.safetensors"
 CARD_FILE = "README.md"
 BEST = "best"
 """The folder of a run that holds its best checkpoint."""
+LAST = "last"
+"""The folder of a run that holds its latest checkpoint, from which it resumes."""
+LOG_FILE = "metrics.jsonl"
+"""The file of a run that holds what it logged, a line of JSON each time."""
 
 Config = TypeVar("Config")
 

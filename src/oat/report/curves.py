@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oat.errors import CorruptDataset
-from oat.io.checkpoints import checkpoint_kind, find_checkpoint
+from oat.io.checkpoints import LOG_FILE, checkpoint_kind, find_checkpoint
 from oat.policies import POLICIES
-from oat.report.results_folder import LOG_FILE, ResultsFolder
+from oat.report.results_folder import ResultsFolder
 from oat.tokenizers import TOKENIZERS
 
 RUN_GROUPS = ("tokenizers", "policies", "runs without a checkpoint yet")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from oat.io.atomic import explain_write_errors
+from oat.io.checkpoints import LOG_FILE
 from oat.io.extras import import_extra
 
 
@@ -18,7 +19,7 @@ class MetricLog:
 
         with explain_write_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            path = folder / "metrics.jsonl"
+            path = folder / LOG_FILE
             lines = path.read_text().splitlines() if path.exists() else []
             # A run is resumed at its last checkpoint; the steps that it had taken since will be taken, and told, again.
             kept = [line for line in lines if _step_of(line) <= first_step]

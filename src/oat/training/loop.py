@@ -17,7 +17,7 @@ from oat.data.chunks import Batch
 from oat.data.stream import Source, window_stream
 from oat.errors import CheckpointError, DatasetExists
 from oat.io.atomic import exclusive, staged_directory
-from oat.io.checkpoints import BEST, config_to_json
+from oat.io.checkpoints import BEST, LAST, config_to_json
 from oat.io.progress import progress_bar
 from oat.io.training_record import TrainingRecord
 from oat.nn.recipe import TrainConfig
@@ -35,7 +35,7 @@ def train(task: Trainable, source: Source, config: TrainConfig, out: Path, resum
     """Train `task.module` on `source`; `out/best` and `out/last` are checkpoints, `out/metrics.jsonl` the log."""
     from accelerate import Accelerator  # takes seconds to import, and is not needed to fit in memory
 
-    if (out / "last").exists() and not resume:
+    if (out / LAST).exists() and not resume:
         raise DatasetExists(f"{out} holds a run; --resume continues it, another --out keeps it")
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
     # Unless told to stay on the CPU, Accelerate takes torchrun's processes there for one process each.
@@ -43,7 +43,7 @@ def train(task: Trainable, source: Source, config: TrainConfig, out: Path, resum
     # Only the main process writes, so it alone takes the lock, which would be refused to its siblings.
     with exclusive(out, f"training into {out}") if accelerator.is_main_process else nullcontext():
         run = _Run(task, source, config, out, accelerator)
-        if resume and (out / "last").exists():
+        if resume and (out / LAST).exists():
             run.load()
         windows = window_stream(
             source,
@@ -157,7 +157,7 @@ class _Run:
             # Before `last`: a run that is killed in between takes these steps again, and finds the same best.
             with staged_directory(self.out / BEST) as folder:
                 self.task.save(averaged, folder, progress)
-        with staged_directory(self.out / "last") as folder:
+        with staged_directory(self.out / LAST) as folder:
             self.task.save(averaged, folder, progress)
             torch.save(self._state(), folder / STATE_FILE)
 
@@ -174,7 +174,7 @@ class _Run:
 
     def load(self) -> None:
         """Take the state of the run's last checkpoint, or raise `CheckpointError`."""
-        file = self.out / "last" / STATE_FILE
+        file = self.out / LAST / STATE_FILE
         try:
             # Only tensors and plain values: a run's directory may come from somebody else.
             state = torch.load(file, map_location="cpu", weights_only=True)

@@ -98,10 +98,12 @@ class EnvironmentPool(Generic[AnyLink]):
             link.close()
             del self._links[process]
             # Answers come in order, so that the process was busy with the oldest message when it died.
-            culprit = unanswered.popleft()
+            crashed = unanswered.popleft()
             unanswered.clear()
-            answers.append((culprit, Crash(str(death))))
-            answers.extend((slot, Lost()) for slot in self.slots if slot.process == process and slot != culprit)
+            # What other slots answered just before is dropped: it would begin their next episodes, which the loss
+            # that follows would begin a second time. Episodes are deterministic, so that nothing but time is lost.
+            others = [slot for slot in self.slots if slot.process == process and slot != crashed]
+            answers = [(crashed, Crash(str(death))), *((slot, Lost()) for slot in others)]
         return answers
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from oat.experiments.study.methods import Method
 from oat.experiments.study.runs import Run, perform
 from oat.io.atomic import staged_file
+from oat.io.checkpoints import LOG_FILE
 from oat.training.config import FitConfig, TrainPolicyConfig
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def _time(run: Run) -> float:
         # Validation and checkpoints are left out of what a step takes: they come at the end only.
         config = replace(config, recipe=replace(config.recipe, validate_every=config.recipe.steps))
     perform(config)
-    log = config.out / "metrics.jsonl"
+    log = config.out / LOG_FILE
     lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     timed = [(line["step"], line["processor_seconds"]) for line in lines if "processor_seconds" in line]
     if not timed:

@@ -14,6 +14,7 @@ import oat
 from oat.errors import InvalidOption
 from oat.evaluation.config import EvalConfig
 from oat.io.atomic import explain_write_errors, staged_file
+from oat.io.checkpoints import LOG_FILE
 from oat.io.commands import command_line
 from oat.sims.config import CollectConfig
 from oat.training.config import FitConfig, TrainPolicyConfig
@@ -148,7 +149,7 @@ class Run:
 
 def last_step(run: Path) -> int | None:
     """Return how far a training is, from its log; None without one."""
-    metrics = run / "metrics.jsonl"
+    metrics = run / LOG_FILE
     if not metrics.exists():
         return None
     begin = max(0, metrics.stat().st_size - 4096)  # the end is enough, and a long log is looked at often
