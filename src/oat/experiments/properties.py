@@ -8,7 +8,7 @@ import torch
 from oat.evaluation.statistics import wilson
 from oat.experiments.study.held_out import generator
 from oat.tables.interval import Interval
-from oat.tokenizers import ActionTokenizer
+from oat.tokenizers import BaseTokenizer
 from oat.tokenizers.measures import ChunkBatch, distortions
 from oat.tokenizers.tokens import Tokens
 
@@ -44,7 +44,7 @@ class Properties:
         return float((np.diff(self.curve) < 0).mean()) if self.has_prefixes else 0.0
 
 
-def measure_properties(tokenizer: ActionTokenizer, chunks: ChunkBatch) -> Properties:
+def measure_properties(tokenizer: BaseTokenizer, chunks: ChunkBatch) -> Properties:
     """Measure a tokenizer on held-out chunks, and on random sequences that are as long as theirs."""
     tokens = chunks.encode(tokenizer)
     # As long as real ones: kinds with a fixed number of tokens refuse other lengths.

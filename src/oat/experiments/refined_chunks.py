@@ -16,7 +16,7 @@ from oat.experiments.study.methods import OAT
 from oat.experiments.study.study import Study
 from oat.sims import find_simulator
 from oat.sims.rendering import graphics_library
-from oat.tokenizers import ActionTokenizer
+from oat.tokenizers import BaseTokenizer
 from oat.tokenizers.measures import ChunkBatch, decode_prefixes, model_errors
 
 DEMONSTRATED = 0
@@ -44,7 +44,7 @@ class RefinedChunk:
         return 100 * float(np.linalg.norm(end - self.executed[DEMONSTRATED].path[-1]))
 
 
-def refine_chunk(tokenizer: ActionTokenizer, episodes: Episodes, number: int) -> RefinedChunk:
+def refine_chunk(tokenizer: BaseTokenizer, episodes: Episodes, number: int) -> RefinedChunk:
     """Decode the chunk of an episode in which the most happens from every number of tokens."""
     key = tokenizer.space.transform.state_key
     window = WindowConfig(tokenizer.action_horizon, 1, () if key is None else (key,))

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from oat.evaluation.statistics import wilson
 from oat.experiments.study.held_out import generator
 from oat.tables.interval import Interval
-from oat.tokenizers import ActionTokenizer, FASTTokenizer
+from oat.tokenizers import BaseTokenizer, FASTTokenizer
 from oat.tokenizers.measures import ChunkBatch
 from oat.tokenizers.tokens import Tokens
 
@@ -28,7 +28,7 @@ class Damage:
     failed: Bool[Tensor, " chunks"]
 
 
-def measure_damage(name: str, tokenizer: ActionTokenizer, chunks: ChunkBatch, substitutions: int) -> Damage:
+def measure_damage(name: str, tokenizer: BaseTokenizer, chunks: ChunkBatch, substitutions: int) -> Damage:
     """Replace that many tokens of every chunk, at random places, by other ids, and force every chunk to decode."""
     tokens = substitute(chunks.encode(tokenizer), tokenizer.vocab_size, substitutions, generator())
     decoded, valid = tokenizer.try_decode(tokens, state=chunks.state)

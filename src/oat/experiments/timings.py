@@ -24,11 +24,11 @@ from oat.experiments.study.study import Study
 from oat.export.export import write_graphs
 from oat.export.latency import time_calls
 from oat.export.loading import load_runtime
-from oat.policies import AutoregressivePolicy, ChunkPredictor, DiffusionPolicy, Policy, TokenDecoding
+from oat.policies import AutoregressivePolicy, BasePredictor, DiffusionPolicy, Policy, TokenDecoding
 from oat.policies.context import ContextConfig
 from oat.sims import find_simulator
 from oat.sims.config import SimulatorName
-from oat.tokenizers import TOKENIZERS, ActionTokenizer
+from oat.tokenizers import TOKENIZERS, BaseTokenizer
 from oat.tokenizers.measures import draw_chunks
 from oat.tokenizers.space import ActionSpace
 from oat.training.policies import PRESETS
@@ -87,7 +87,7 @@ def _time_all(episodes: Episodes, preset: str, repeats: int, exported: bool) -> 
     calls: dict[str, Callable[[], object]] = {}
     for method in COMPARED:
         policy, usual = untrained(method, windows, preset)
-        runners: dict[str, ChunkPredictor] = {"": policy}
+        runners: dict[str, BasePredictor] = {"": policy}
         # How many tokens FAST takes for a chunk is not known beforehand, so that it is not exported.
         if exported and method.tokenizer != "fast":
             runners[_ONNX] = _export(policy)
@@ -121,14 +121,14 @@ def untrained(method: Method, windows: Windows, preset: str) -> tuple[Policy, fl
     return policy.eval(), tokens
 
 
-def _mean_tokens(tokenizer: ActionTokenizer, windows: Windows) -> float:
+def _mean_tokens(tokenizer: BaseTokenizer, windows: Windows) -> float:
     """Return the mean number of tokens per chunk, measured where it depends on the chunk."""
     if tokenizer.total:
         return float(tokenizer.max_tokens)
     return float(draw_chunks(windows, tokenizer, _CHUNKS).encode(tokenizer).lengths.double().mean())
 
 
-def _export(policy: Policy) -> ChunkPredictor:
+def _export(policy: Policy) -> BasePredictor:
     """Return the policy as ONNX Runtime runs it, on one thread."""
     with tempfile.TemporaryDirectory() as folder:
         write_graphs(policy, Path(folder))

@@ -23,7 +23,7 @@ from oat.policies.method_names import tokenizer_method
 from oat.policies.policy import Policy
 from oat.policies.predictor import Chunk
 from oat.policies.token_predictor import Ids, LogProbabilities, NextToken, TokenPredictor
-from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.loading import load_tokenizer
 from oat.tokenizers.tokens import Tokens
 
@@ -42,12 +42,12 @@ class AutoregressivePolicy(TokenPredictor, Policy):
     kind = "autoregressive"
     config_class = AutoregressiveConfig
     exported_as = "oat.export.token_graphs:GraphTokenPolicy"
-    tokenizer: ActionTokenizer
+    tokenizer: BaseTokenizer
 
     def __init__(
         self,
         context: ContextConfig,
-        tokenizer: ActionTokenizer,
+        tokenizer: BaseTokenizer,
         config: PolicyConfig | None = None,
         longest: int | None = None,
     ) -> None:
@@ -94,7 +94,7 @@ class AutoregressivePolicy(TokenPredictor, Policy):
         return tokenizer_method(self.tokenizer)
 
     @property
-    def teacher(self) -> ActionTokenizer:
+    def teacher(self) -> BaseTokenizer:
         return self.tokenizer
 
     @property

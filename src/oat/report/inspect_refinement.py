@@ -11,7 +11,7 @@ from torch import Tensor
 from oat.data.episodes import open_dataset
 from oat.errors import InvalidOption
 from oat.io.pictures import new_figure, save_figure
-from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.loading import load_tokenizer
 from oat.tokenizers.measures import ChunkBatch, decode_prefixes, draw_chunks, model_errors, typical_chunks
 from oat.training.tokenizers import split_windows
@@ -39,7 +39,7 @@ def inspect_refinement(path: Path, data: Path, picture: Path) -> None:
     Console(soft_wrap=True).print(f"picture: {picture}", highlight=False, markup=False)
 
 
-def draw_refinement(tokenizer: ActionTokenizer, chunks: ChunkBatch, picture: Path) -> None:
+def draw_refinement(tokenizer: BaseTokenizer, chunks: ChunkBatch, picture: Path) -> None:
     """Draw what 1, 2, 4, … tokens say of three chunks, from one with little motion to one with much.
 
     Two-dimensional actions are drawn as a path in the plane, others as curves over time.

@@ -14,7 +14,7 @@ from oat.errors import InvalidOption
 from oat.io.training_record import TrainingRecord
 from oat.report.datasets import NamedDataset
 from oat.report.results_folder import method_of
-from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.loading import load_tokenizer
 from oat.tokenizers.measures import (
     TokenizerMeasures,
@@ -127,7 +127,7 @@ def _include_zero(episodes: Episodes) -> bool:
     return bool(((places.min(0) <= 0) & (places.max(0) >= 0)).all())
 
 
-def _choose_dataset(name: str, tokenizer: ActionTokenizer, candidates: Sequence[NamedDataset]) -> NamedDataset:
+def _choose_dataset(name: str, tokenizer: BaseTokenizer, candidates: Sequence[NamedDataset]) -> NamedDataset:
     """Choose the data set the tokenizer was fitted to, else one with as many frames, else any of its dimension."""
     fitting = [dataset for dataset in candidates if dataset.episodes.action_dim == tokenizer.action_dim]
     if not fitting:
@@ -146,7 +146,7 @@ def _closeness(record: TrainingRecord, dataset: NamedDataset) -> tuple[bool, boo
 
 
 def _decode_examples(
-    tokenizer: ActionTokenizer, windows: Windows, numbers: Int64[np.ndarray, " examples"]
+    tokenizer: BaseTokenizer, windows: Windows, numbers: Int64[np.ndarray, " examples"]
 ) -> tuple[Example, ...]:
     chunks = chunks_at(windows, numbers, tokenizer)
     tokens = chunks.encode(tokenizer)

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from oat.nn.quantizers import make_quantizer
-from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.config import AutoencoderConfig
 from oat.tokenizers.decoder import DECODERS, SinglePassDecoder
 from oat.tokenizers.nested_dropout import keep_lengths
@@ -31,7 +31,7 @@ class Reconstruction:
     lengths: Int64[Tensor, " rows"]
 
 
-class AutoencoderTokenizer(ActionTokenizer):
+class AutoencoderTokenizer(BaseTokenizer):
     """Quantize the latent tokens of an encoder and decode them; a learned MASK stands for absent tokens."""
 
     config: AutoencoderConfig

@@ -23,10 +23,10 @@ from oat.tokenizers.files import TokenizerFiles
 from oat.tokenizers.tokens import Array, TokenLike, Tokens
 from oat.tokenizers.tolerance import MaxError
 
-Tokenizer = TypeVar("Tokenizer", bound="ActionTokenizer")
+Tokenizer = TypeVar("Tokenizer", bound="BaseTokenizer")
 
 
-class ActionTokenizer(TokenizerFiles):
+class BaseTokenizer(TokenizerFiles):
     """Turn action chunks into tokens and back: check them, bring them to model space, leave the rest to the kind.
 
     A kind says what is particular about it in the fields and methods below; nothing else asks for its name.
@@ -80,7 +80,7 @@ class ActionTokenizer(TokenizerFiles):
     @classmethod
     def learns_from_chunks(cls) -> bool:
         """Return whether `fit_normalized` does anything: where it does not, no chunks need to be read for it."""
-        return cls.fit_normalized is not ActionTokenizer.fit_normalized
+        return cls.fit_normalized is not BaseTokenizer.fit_normalized
 
     def trained_prefixes(self) -> Sequence[int]:
         """Return the prefix lengths that training is about: by their errors the best checkpoint is chosen."""

@@ -5,13 +5,13 @@ from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.config import BinConfig
 from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens
 
 
-class BinTokenizer(ActionTokenizer):
+class BinTokenizer(BaseTokenizer):
     """Cut each dimension into N uniform bins; a token decodes to its bin's centre.
 
     Steps past an episode's end are binned like any other.

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, models, trainers
 from torch import Tensor
 
 from oat.errors import InvalidOption, UndecodableTokens
-from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.config import FASTConfig
 from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens
@@ -31,7 +31,7 @@ def cosine_matrix(length: int) -> Float[Tensor, "length length"]:
     return matrix.float()
 
 
-class FASTTokenizer(ActionTokenizer):
+class FASTTokenizer(BaseTokenizer):
     """Give tokens whose number depends on the chunk. Steps past an episode's end are transformed like any other."""
 
     kind = "fast"

@@ -13,7 +13,7 @@ from torch import Tensor
 from oat.data.shuffle import Permutation, derive_key
 from oat.data.stream import Source
 from oat.data.transforms import transform_inputs
-from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.decoder import masked_error
 from oat.tokenizers.tokens import Tokens
 from oat.tokenizers.tolerance import MaxError
@@ -40,7 +40,7 @@ class ChunkBatch:
         state = None if self.state is None else self.state.to(device)
         return ChunkBatch(self.actions.to(device), self.valid.to(device), state)
 
-    def encode(self, tokenizer: ActionTokenizer) -> Tokens:
+    def encode(self, tokenizer: BaseTokenizer) -> Tokens:
         """Return the chunks' tokens, without letting steps past an episode's end influence them."""
         return tokenizer.encode(self.actions, self.valid, self.state)
 
@@ -54,12 +54,12 @@ def draw_windows(windows: Source, most: int | None = None) -> Int64[np.ndarray, 
     return Permutation(len(windows), derive_key(0))(numbers[:most])
 
 
-def draw_chunks(windows: Source, tokenizer: ActionTokenizer, most: int | None = None) -> ChunkBatch:
+def draw_chunks(windows: Source, tokenizer: BaseTokenizer, most: int | None = None) -> ChunkBatch:
     """Return the chunks of all windows, or of `most` of them in a fixed random order."""
     return chunks_at(windows, draw_windows(windows, most), tokenizer)
 
 
-def chunks_at(windows: Source, numbers: Int64[np.ndarray, " chosen"], tokenizer: ActionTokenizer) -> ChunkBatch:
+def chunks_at(windows: Source, numbers: Int64[np.ndarray, " chosen"], tokenizer: BaseTokenizer) -> ChunkBatch:
     """Return the chunks of the windows with these numbers."""
     return ChunkBatch(*transform_inputs(windows[numbers], tokenizer.space.transform))
 
@@ -75,7 +75,7 @@ def typical_chunks(chunks: ChunkBatch, count: int) -> list[int]:
 
 @torch.no_grad()
 def decode_prefixes(
-    tokenizer: ActionTokenizer, tokens: Tokens, chunks: ChunkBatch
+    tokenizer: BaseTokenizer, tokens: Tokens, chunks: ChunkBatch
 ) -> Float[Tensor, "chunks prefixes time dim"]:
     """Return what every decodable prefix of every chunk decodes to, in action units."""
     lengths = tokenizer.prefix_lengths()
@@ -88,7 +88,7 @@ def decode_prefixes(
 
 
 def model_errors(
-    tokenizer: ActionTokenizer, decoded: Float[Tensor, "chunks prefixes time dim"], chunks: ChunkBatch
+    tokenizer: BaseTokenizer, decoded: Float[Tensor, "chunks prefixes time dim"], chunks: ChunkBatch
 ) -> Float[Tensor, "chunks prefixes"]:
     """Return the mean squared error of every chunk and prefix, in model space."""
     chunks = chunks.to(tokenizer.device)
@@ -101,7 +101,7 @@ def model_errors(
 
 
 @torch.no_grad()
-def distortions(tokenizer: ActionTokenizer, chunks: ChunkBatch) -> Float[Tensor, "chunks prefixes"]:
+def distortions(tokenizer: BaseTokenizer, chunks: ChunkBatch) -> Float[Tensor, "chunks prefixes"]:
     """Return the mean squared error of every chunk for every decodable prefix, in model space."""
     tokens = chunks.encode(tokenizer)
     return model_errors(tokenizer, decode_prefixes(tokenizer, tokens, chunks), chunks)
@@ -159,7 +159,7 @@ class TokenizerMeasures:
 
 @torch.no_grad()
 def evaluate(
-    tokenizer: ActionTokenizer,
+    tokenizer: BaseTokenizer,
     chunks: ChunkBatch,
     limits: tuple[float, ...] = (),
     everything: ChunkBatch | None = None,

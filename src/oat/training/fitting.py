@@ -1,6 +1,6 @@
 """Fit a tokenizer to chunks: configuration, normaliser, what is learned from chunks at once, training, measures.
 
-`ActionTokenizer.fit` does this with chunks in memory and PyTorch alone, `oat fit` with a data set, resumable and on
+`BaseTokenizer.fit` does this with chunks in memory and PyTorch alone, `oat fit` with a data set, resumable and on
 several processes (`oat.training.tokenizers`); what they do is the same, in the same functions.
 """
 
@@ -22,7 +22,7 @@ from oat.io.checkpoints import config_to_json
 from oat.io.options import change, options_of
 from oat.io.training_record import Measures, TrainingRecord
 from oat.nn.recipe import TrainConfig
-from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.checks import check_state, check_steps
 from oat.tokenizers.config import TokenizerConfig
 from oat.tokenizers.measures import ChunkBatch, distortions, draw_chunks
@@ -35,12 +35,12 @@ MERGE_CHUNKS = 200_000
 """Most chunks that `fit_normalized` is given: byte-pair encoding reads all of them, and learns little from more."""
 _OF_RUNS = ("compile", "validate_every", "workers", "wandb")  # parts of a recipe that mean nothing in memory
 
-Fitted = TypeVar("Fitted", bound=ActionTokenizer)
+Fitted = TypeVar("Fitted", bound=BaseTokenizer)
 
 
 @dataclass(frozen=True)
 class FitOptions:
-    """Hold what `ActionTokenizer.fit` was asked for beside hyper-parameters; it explains them."""
+    """Hold what `BaseTokenizer.fit` was asked for beside hyper-parameters; it explains them."""
 
     preset: str
     steps: int | None
@@ -58,7 +58,7 @@ class FitOptions:
 class TokenizerTraining:
     """Present a tokenizer that is trained to the training loops."""
 
-    module: ActionTokenizer
+    module: BaseTokenizer
     held_out: ChunkBatch
 
     def identity(self) -> Mapping[str, Any]:
@@ -79,7 +79,7 @@ class TokenizerTraining:
 
     def validate(self, module: nn.Module) -> Measures:
         """Return the held-out error of every prefix; the score is over those that are trained."""
-        assert isinstance(module, ActionTokenizer)
+        assert isinstance(module, BaseTokenizer)
         errors = dict(zip(module.prefix_lengths(), distortions(module, self.held_out).mean(0).tolist(), strict=True))
         trained = torch.tensor([errors[length] for length in module.trained_prefixes()])
         # The mean of logarithms: in a mean of errors the shortest prefixes would drown all others.
@@ -87,13 +87,13 @@ class TokenizerTraining:
 
     def save(self, module: nn.Module, directory: Path, progress: TrainingRecord) -> None:
         """Write the tokenizer with what is known of its training."""
-        assert isinstance(module, ActionTokenizer)
+        assert isinstance(module, BaseTokenizer)
         module.training_record = module.training_record.updated(progress)
         module.save_files(directory)
 
 
 def choose_config(
-    kind: type[ActionTokenizer], preset: str, changes: Mapping[str, Any], config: TokenizerConfig | None = None
+    kind: type[BaseTokenizer], preset: str, changes: Mapping[str, Any], config: TokenizerConfig | None = None
 ) -> tuple[TokenizerConfig, TrainConfig | None]:
     """Return a preset's model, or `config`, and its recipe, with these options changed."""
     presets = kind.config_class.presets()
@@ -131,7 +131,7 @@ def prepare(
     return tokenizer
 
 
-def measure_at_once(tokenizer: ActionTokenizer, held_out: ChunkBatch) -> Measures:
+def measure_at_once(tokenizer: BaseTokenizer, held_out: ChunkBatch) -> Measures:
     """Return the held-out measures of a tokenizer that is not trained."""
     lengths = held_out.encode(tokenizer).lengths
     return Measures(tokens=float(lengths.double().mean()), mse=float(distortions(tokenizer, held_out).mean()))
@@ -145,7 +145,7 @@ def fit_chunks(
     how: FitOptions,
     options: Mapping[str, Any],
 ) -> Fitted:
-    """Return a tokenizer of the kind, fitted to chunks in memory as `ActionTokenizer.fit` describes."""
+    """Return a tokenizer of the kind, fitted to chunks in memory as `BaseTokenizer.fit` describes."""
     if how.steps is not None and how.minutes is not None:
         raise InvalidOption("a training ends after steps or after minutes: give one of them")
     if not kind.config_class.trained() and (how.steps, how.minutes) != (None, None):
@@ -229,7 +229,7 @@ def _normalizer(source: ChunkArray, how: FitOptions, transform: ActionTransform)
     return Normalizer.from_statistics(source.statistics(transform), how.normalization)
 
 
-def _call(kind: type[ActionTokenizer], how: FitOptions, options: Mapping[str, Any]) -> str:
+def _call(kind: type[BaseTokenizer], how: FitOptions, options: Mapping[str, Any]) -> str:
     """Return the call that gives this tokenizer, for its model card."""
     asked = {"steps": how.steps, "minutes": how.minutes, **options}
     words = [f"preset={how.preset!r}", *(f"{name}={value!r}" for name, value in asked.items() if value is not None)]

@@ -15,7 +15,7 @@ from oat.data.transforms import transform_inputs
 from oat.io.atomic import staged_file
 from oat.io.checkpoints import config_to_json
 from oat.io.progress import progress_bar
-from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.tokens import Tokens
 
 _BLOCK = 4096  # windows encoded at a time, which bounds the memory that it takes
@@ -40,7 +40,7 @@ class TokenCache:
         return int(self.table[:, -1].max())
 
 
-def cache_tokens(tokenizer: ActionTokenizer, windows: Windows) -> TokenCache:
+def cache_tokens(tokenizer: BaseTokenizer, windows: Windows) -> TokenCache:
     """Read the tokens of all windows, or encode them first."""
     file = cache_directory().with_name("tokens") / f"{_fingerprint(tokenizer, windows)}.npy"
     try:
@@ -53,12 +53,12 @@ def cache_tokens(tokenizer: ActionTokenizer, windows: Windows) -> TokenCache:
     return TokenCache(np.load(file, mmap_mode="r"))
 
 
-def encode_batch(tokenizer: ActionTokenizer, batch: Batch) -> Tokens:
+def encode_batch(tokenizer: BaseTokenizer, batch: Batch) -> Tokens:
     """Return the tokens of some windows; padded steps are left out of what they describe."""
     return tokenizer.encode(*transform_inputs(batch, tokenizer.space.transform))
 
 
-def _encode_all(tokenizer: ActionTokenizer, windows: Windows) -> Int32[np.ndarray, "windows width_and_length"]:
+def _encode_all(tokenizer: BaseTokenizer, windows: Windows) -> Int32[np.ndarray, "windows width_and_length"]:
     """Return the table of all windows' tokens and their lengths, as wide as the longest sequence needs."""
     key = tokenizer.space.transform.state_key
     config = WindowConfig(windows.config.action_horizon, 1, () if key is None else (key,))
@@ -80,12 +80,12 @@ def _encode_all(tokenizer: ActionTokenizer, windows: Windows) -> Int32[np.ndarra
     return table
 
 
-def tokenizer_fingerprint(tokenizer: ActionTokenizer) -> str:
+def tokenizer_fingerprint(tokenizer: BaseTokenizer) -> str:
     """Return a hash that tells tokenizers apart that could give other tokens."""
     return hashlib.blake2b(b"".join(_contents(tokenizer)), digest_size=8).hexdigest()
 
 
-def _fingerprint(tokenizer: ActionTokenizer, windows: Windows) -> str:
+def _fingerprint(tokenizer: BaseTokenizer, windows: Windows) -> str:
     """Return a hash of all that changes a token: the tokenizer's weights, the windows' actions, states and ends."""
     digest = hashlib.blake2b(b"".join(_contents(tokenizer)), digest_size=16)
     episodes = windows.episodes
@@ -98,7 +98,7 @@ def _fingerprint(tokenizer: ActionTokenizer, windows: Windows) -> str:
     return digest.hexdigest()
 
 
-def _contents(tokenizer: ActionTokenizer) -> Iterator[bytes]:
+def _contents(tokenizer: BaseTokenizer) -> Iterator[bytes]:
     """Yield the bytes of all that a tokenizer's tokens depend on: kind, configuration, merges and weights."""
     described = [tokenizer.kind, config_to_json(tokenizer.space), config_to_json(tokenizer.config)]
     yield json.dumps([*described, tokenizer.text_state()]).encode()

@@ -15,7 +15,7 @@ from oat.experiments.study.study import Study
 from oat.io.checkpoints import CONFIG_FILE, find_checkpoint
 from oat.io.training_record import Measures, TrainingRecord, stored_record
 from oat.policies import Policy, load_policy
-from oat.tokenizers import ActionTokenizer
+from oat.tokenizers import BaseTokenizer
 from oat.tokenizers.loading import load_tokenizer
 from oat.tokenizers.measures import ChunkBatch, draw_chunks
 from oat.training.tokenizers import split_windows
@@ -23,7 +23,7 @@ from oat.training.tokenizers import split_windows
 _BLOCK = 64  # windows that a policy sees at a time
 
 
-def find_tokenizer(study: Study, method: Method, seed: int = 0) -> ActionTokenizer | None:
+def find_tokenizer(study: Study, method: Method, seed: int = 0) -> BaseTokenizer | None:
     """Return the method's tokenizer, where it has been fitted."""
     name = method.run("tokenizers", seed)
     return load_tokenizer(study.folder / name) if study.finished(name) else None
@@ -50,7 +50,7 @@ def held_out_episodes(study: Study, record: TrainingRecord) -> Episodes:
     return episodes.select(held_out)
 
 
-def held_out_chunks(study: Study, tokenizer: ActionTokenizer) -> ChunkBatch:
+def held_out_chunks(study: Study, tokenizer: BaseTokenizer) -> ChunkBatch:
     """Return held-out chunks, as many of them as figures of this scale are made from."""
     _, held_out = split_windows(open_dataset(study.data), tokenizer.space, *tokenizer.training_record.split())
     return draw_chunks(held_out, tokenizer, study.scale.chunks)
