@@ -102,7 +102,7 @@ class Attention(nn.Module):
     def keys_values(self, memory: Float[Tensor, "batch *k dim"]) -> KeysValues:
         """Return what queries are compared with and what they receive."""
         pair = split_heads(self.key_value.project(memory), 2 * self.heads, self.head_dim)
-        keys, values = pair.split(self.heads, 1)
+        keys, values = torch.split(pair, self.heads, 1)
         return normalize(self.key_norm, keys), values
 
     def add_to(
