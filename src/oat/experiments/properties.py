@@ -1,4 +1,4 @@
-"""Measure P.1 to P.3 (paper, section III) of a tokenizer on held-out chunks, whatever it says of itself."""
+"""Measure P.1 to P.3 (paper, section III) of a tokenizer on held-out chunks, rather than trust what it declares."""
 
 from dataclasses import dataclass
 
@@ -47,6 +47,7 @@ class Properties:
 def measure_properties(tokenizer: ActionTokenizer, chunks: ChunkBatch) -> Properties:
     """Measure a tokenizer on held-out chunks, and on random sequences that are as long as theirs."""
     tokens = chunks.encode(tokenizer)
+    # As long as real ones: kinds with a fixed number of tokens refuse other lengths.
     random_ids = torch.randint(tokenizer.vocab_size, tokens.ids.shape, generator=generator())
     _, valid = tokenizer.try_decode(Tokens(random_ids, tokens.lengths), state=chunks.state)
     errors = distortions(tokenizer, chunks)

@@ -23,7 +23,7 @@ class Damage:
     substitutions: int
     undecodable: Interval
     rmse: Float[Tensor, " dim"]
-    """Of the reconstructions in action units, sequences that do not decode being padded or truncated."""
+    """Root mean squared error in action units; sequences that do not decode are padded or truncated."""
     decoded: Float[Tensor, "chunks time dim"]
     failed: Bool[Tensor, " chunks"]
 

@@ -36,12 +36,13 @@ from oat.training.policies import PRESETS
 _CHUNKS = 2048  # over whose tokens FAST's mean is taken
 _BLOCK = 2  # chunks of one method in a row: with many methods, each gets its share of what else the machine does
 _ONNX = " in ONNX Runtime"
+# A state as long as MetaWorld's, for all benchmarks: here, their shapes differ in the actions only.
 _CONTEXT = ContextConfig(vectors=(STATE,), vector_dims=(39,), tasks=("any",))
 
 
 def measure(study: Study) -> None:
     """Time everything in this process, one shape after the other, and keep each; what is kept is not timed again."""
-    torch.set_num_threads(1)
+    torch.set_num_threads(1)  # the table compares methods on one thread, and says so
     smoke = study.scale.name == "smoke"
     sims: Sequence[SimulatorName] = ("metaworld",) if smoke else tuple(paper.LATENCY)
     preset = "tiny" if smoke else "paper"

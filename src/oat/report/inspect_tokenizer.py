@@ -1,4 +1,4 @@
-"""`oat inspect` for tokenizers: rate and distortion on held-out chunks, beside Bin and FAST."""
+"""Run `oat inspect` on tokenizers: rate and distortion on held-out chunks, beside Bin and FAST."""
 
 import json
 from collections.abc import Sequence
@@ -21,8 +21,8 @@ from oat.tokenizers.measures import ChunkBatch, TokenizerMeasures, draw_chunks, 
 from oat.training.fitting import MERGE_CHUNKS
 from oat.training.tokenizers import split_windows
 
-_CHUNKS = 2048
-_BASELINES = ("bin", "fast")
+_CHUNKS = 2048  # that errors are measured on
+_BASELINES = ("bin", "fast")  # are fitted in seconds, and need no checkpoint
 _ERROR_LIMITS = (0.5, 0.2, 0.1, 0.05)  # of half the actions' range
 _SHOWN_PREFIXES = (1, 2, 4, 8)
 _SHOWN_CHUNKS = 3
@@ -40,7 +40,7 @@ def inspect_tokenizer(
         )
     windows, held_out = split_windows(episodes, tokenizer.space, *tokenizer.training_record.split())
     chunks = draw_chunks(held_out, tokenizer, _CHUNKS)
-    everything = draw_chunks(held_out, tokenizer)
+    everything = draw_chunks(held_out, tokenizer)  # use of a large codebook shows only in many chunks
     limits = _error_limits(tokenizer) if tokenizer.prefix_decodable else ()
     evaluations = [evaluate(tokenizer, chunks, limits, everything=everything, name=path.resolve().name)]
     evaluations += [evaluate(_load_comparable(other, tokenizer), chunks, name=other.resolve().name) for other in beside]

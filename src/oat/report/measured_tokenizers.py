@@ -29,8 +29,8 @@ from oat.tokenizers.measures import (
 from oat.tokenizers.space import ActionSpace
 from oat.training.tokenizers import split_windows
 
-_CHUNKS = 2048
-_EXAMPLES = 6
+_CHUNKS = 2048  # that errors are measured on
+_EXAMPLES = 6  # chunks that the page's slider refines
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Example:
     label: str
     truth: list[list[float]]
     decoded: list[list[list[float]]]
-    """For each prefix."""
+    """Decoded values of each prefix."""
     errors: list[float]
     """Mean squared error in model space, for each prefix."""
     tokens: list[int]
@@ -64,7 +64,7 @@ class MeasuredTokenizer:
     evaluation: TokenizerMeasures
     examples: tuple[Example, ...]
     remark: str
-    """What must be known to read its errors, if anything."""
+    """A warning about how to read its errors; empty if there is none."""
 
 
 def group_by_chunks(tokenizers: Sequence[MeasuredTokenizer]) -> list[list[MeasuredTokenizer]]:
@@ -94,6 +94,7 @@ def measure_tokenizer(name: str, path: Path, candidates: Sequence[NamedDataset])
     _, held_out = split_windows(dataset.episodes, tokenizer.space, *tokenizer.training_record.split())
     numbers = draw_windows(held_out, _CHUNKS)
     chunks = chunks_at(held_out, numbers, tokenizer)
+    # Of few chunks, the same one may be chosen several times.
     shown = list(dict.fromkeys(typical_chunks(chunks, _EXAMPLES)))
     return MeasuredTokenizer(
         name=name,

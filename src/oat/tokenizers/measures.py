@@ -1,4 +1,4 @@
-"""How well a tokenizer does on held-out chunks: distortion per prefix, use of the codebook, speed."""
+"""Measures of a tokenizer on held-out chunks: distortion per prefix, use of the codebook, speed."""
 
 import math
 import time
@@ -18,7 +18,7 @@ from oat.tokenizers.decoder import masked_error
 from oat.tokenizers.tokens import Tokens
 from oat.tokenizers.tolerance import MaxError
 
-_DECODED_AT_ONCE = 512
+_DECODED_AT_ONCE = 512  # chunks, which bounds the memory that decoding takes
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ChunkBatch:
         return ChunkBatch(self.actions.to(device), self.valid.to(device), state)
 
     def encode(self, tokenizer: ActionTokenizer) -> Tokens:
-        """Return the chunks' tokens."""
+        """Return the chunks' tokens, without letting steps past an episode's end influence them."""
         return tokenizer.encode(self.actions, self.valid, self.state)
 
 
@@ -50,6 +50,7 @@ def draw_windows(windows: Source, most: int | None = None) -> Int64[np.ndarray, 
     numbers = np.arange(len(windows))
     if most is None or most >= len(windows):
         return numbers
+    # Neighbouring windows overlap: the first ones would all be of a few episodes.
     return Permutation(len(windows), derive_key(0))(numbers[:most])
 
 
@@ -68,6 +69,7 @@ def typical_chunks(chunks: ChunkBatch, count: int) -> list[int]:
     whole = torch.nonzero(chunks.valid.all(1)).squeeze(-1)
     whole = whole if len(whole) else torch.arange(len(chunks), device=chunks.valid.device)
     order = whole[chunks.actions[whole].var(1).sum(1).argsort()]
+    # The stillest chunks would show nothing, the wildest are outliers.
     return [int(order[round(share * (len(order) - 1))]) for share in torch.linspace(0.3, 0.95, count).tolist()]
 
 
@@ -140,9 +142,9 @@ class TokenizerMeasures:
     """Mean bits per chunk: tokens times the logarithm of the vocabulary."""
     prefixes: tuple[int, ...]
     mse: tuple[float, ...]
-    """In model space, for each prefix."""
+    """Mean squared error in model space, for each prefix."""
     rmse: tuple[tuple[float, ...], ...]
-    """In action units, for each prefix and dimension."""
+    """Root mean squared error in action units, for each prefix and dimension."""
     monotone: float
     """Share of chunks whose error falls, or stays, with every further token."""
     used: tuple[float, ...]
@@ -150,9 +152,9 @@ class TokenizerMeasures:
     """Use of the codebook at each token position; empty for variable-length tokenizers."""
     encode_rate: float
     decode_rate: float
-    """Chunks per second."""
+    """Chunks encoded, and sequences decoded (on average over the prefixes), per second."""
     lengths_within: dict[str, tuple[int, ...]]
-    """For each error limit in action units (per-step maximum): how many chunks need 1, 2, … tokens."""
+    """Counts of chunks that need 1, 2, … tokens, for each limit of the largest error in action units."""
 
 
 @torch.no_grad()
@@ -173,12 +175,14 @@ def evaluate(
     errors = model_errors(tokenizer, decoded, chunks)
     fixed = bool((tokens.lengths == tokenizer.max_tokens).all())
     uses = []
+    # Per position is only meaningful where every chunk has it, and only readable where there are few.
     if fixed and tokenizer.max_tokens <= 64:
         seen = tokens if everything is None else everything.encode(tokenizer)
         uses = codebook_use(seen, tokenizer.vocab_size)
     mean_length = float(tokens.lengths.double().mean())
     squares = (decoded - chunks.actions[:, None]).square() * chunks.valid[:, None, :, None]
     rmse = (squares.sum((0, 2)) / chunks.valid.sum()).sqrt()
+    # Measured once for all limits; the size of this one is not used.
     worst = MaxError(0.0).measure(decoded, chunks.actions[:, None], chunks.valid[:, None])
     return TokenizerMeasures(
         name=name or tokenizer.kind,

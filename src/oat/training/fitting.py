@@ -1,4 +1,4 @@
-"""Fitting a tokenizer to chunks: configuration, normaliser, what is learned from chunks at once, training, measures.
+"""Fit a tokenizer to chunks: configuration, normaliser, what is learned from chunks at once, training, measures.
 
 `ActionTokenizer.fit` does this with chunks in memory and PyTorch alone, `oat fit` with a data set, resumable and on
 several processes (`oat.training.tokenizers`); what they do is the same, in the same functions.
@@ -32,7 +32,7 @@ from oat.training.chunk_array import ChunkArray
 from oat.training.steps import train_in_memory
 
 MERGE_CHUNKS = 200_000
-"""As many chunks as are learned from at once: what BPE learns from more is negligible, and it reads them all."""
+"""Most chunks that `fit_normalized` is given: byte-pair encoding reads all of them, and learns little from more."""
 _OF_RUNS = ("compile", "validate_every", "workers", "wandb")  # parts of a recipe that mean nothing in memory
 
 Fitted = TypeVar("Fitted", bound=ActionTokenizer)
@@ -68,7 +68,7 @@ class TokenizerTraining:
         return {"tokenizer": module.kind, "normalization": module.training_record.normalization, **described}
 
     def learning_rates(self) -> Mapping[str, float]:
-        """Return nothing: all parameters learn alike."""
+        """Return no factors: all parameters of a tokenizer learn at the same rate."""
         return {}
 
     def loss(self, module: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Mapping[str, Tensor]]:
@@ -82,6 +82,7 @@ class TokenizerTraining:
         assert isinstance(module, ActionTokenizer)
         errors = dict(zip(module.prefix_lengths(), distortions(module, self.held_out).mean(0).tolist(), strict=True))
         trained = torch.tensor([errors[length] for length in module.trained_prefixes()])
+        # The mean of logarithms: in a mean of errors the shortest prefixes would drown all others.
         return Measures(score=float(trained.log().mean()), mse_of_prefix=errors)
 
     def save(self, module: nn.Module, directory: Path, progress: TrainingRecord) -> None:
@@ -104,6 +105,7 @@ def choose_config(
         raise InvalidOption(
             f"{kind.__name__} is configured by {kind.config_class.__name__}, got {type(model).__name__}"
         )
+    # One set of names for both: what the model does not have is the recipe's, and what neither has is a mistake.
     changed, left = change(model, changes)
     recipe, unknown = change(usual.training, left)
     for name in unknown:
@@ -143,18 +145,19 @@ def fit_chunks(
     how: FitOptions,
     options: Mapping[str, Any],
 ) -> Fitted:
-    """Return a tokenizer of the kind fitted to chunks in memory: what `ActionTokenizer.fit` does."""
+    """Return a tokenizer of the kind, fitted to chunks in memory as `ActionTokenizer.fit` describes."""
     if how.steps is not None and how.minutes is not None:
         raise InvalidOption("a training ends after steps or after minutes: give one of them")
     if not kind.config_class.trained() and (how.steps, how.minutes) != (None, None):
         raise InvalidOption(f"{kind.__name__} is fitted at once and not trained: leave out steps and minutes")
+    # A recipe has at least one step; steps=0 asks for initial weights, and is answered below.
     changes = {**options, **({"steps": how.steps} if how.steps else {})}
     config, recipe = choose_config(kind, how.preset, changes, how.config)
     transform = parse(how.transform) if isinstance(how.transform, str) else how.transform
     everything = check_chunks(chunks, valid_mask, states, transform)
     taught, held_out = _split(everything, how.validation)
     space = _space_of(everything, transform)
-    source = ChunkArray(taught, transform.state_key)
+    source = ChunkArray(taught, transform.state_key)  # without those held out: the normaliser must not know them
     tokenizer = prepare(kind, config, source, space, _normalizer(source, how, transform), how.seed)
     tokenizer.training_record = TrainingRecord(
         data=f"{len(everything):,} chunks given to {kind.__name__}.fit",
@@ -171,12 +174,12 @@ def fit_chunks(
 
 
 def _train(tokenizer: Fitted, source: ChunkArray, held_out: ChunkBatch, recipe: TrainConfig, how: FitOptions) -> Fitted:
-    """Return the average of the weights along the way, on the CPU."""
+    """Return the tokenizer with the average of the weights along the way, on the CPU."""
     task = TokenizerTraining(tokenizer.to(how.device), held_out)
     updates = train_in_memory(task, source, recipe, how.minutes, how.progress)
     averaged = updates.average.module.cpu().eval()
     assert isinstance(averaged, type(tokenizer))
-    taken = replace(recipe, steps=updates.step)
+    taken = replace(recipe, steps=updates.step)  # within minutes, only the clock decided how many
     averaged.training_record = replace(
         averaged.training_record,
         recipe={name: value for name, value in config_to_json(taken).items() if name not in _OF_RUNS},
@@ -204,6 +207,7 @@ def check_chunks(
 
 
 def _space_of(chunks: ChunkBatch, transform: ActionTransform) -> ActionSpace:
+    """Return the space of these chunks, whose shapes were checked."""
     state_dim = None if chunks.state is None else chunks.state.shape[1]
     return ActionSpace(chunks.actions.shape[1], chunks.actions.shape[2], transform, state_dim)
 
@@ -219,6 +223,7 @@ def _split(chunks: ChunkBatch, validation: float) -> tuple[ChunkBatch, ChunkBatc
 
 
 def _normalizer(source: ChunkArray, how: FitOptions, transform: ActionTransform) -> Normalizer:
+    """Return the normaliser that was given, or one from the statistics of the chunks to learn from."""
     if isinstance(how.normalization, Normalizer):
         return how.normalization
     return Normalizer.from_statistics(source.statistics(transform), how.normalization)
