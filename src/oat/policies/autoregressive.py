@@ -202,13 +202,15 @@ class AutoregressivePolicy(TokenPredictor, Policy):
         random = None if random is None else random.to(context.device)
         top_k = likely_tokens(decoding, self.outputs)
         last = torch.full((len(context),), self.bos, device=context.device)
+        embedding = self.embedding.weight
+        positions = self.positions
         with torch.inference_mode():
             sequence = Generation(self.backbone, context, length)
 
         def next_token(place: int) -> tuple[Tensor, Tensor]:
             nonlocal last
             with torch.inference_mode():
-                embedded = F.embedding(last, self.embedding.weight) + self.positions[place]
+                embedded = F.embedding(last, embedding) + positions[place]
                 logits = self._logits(sequence.step(embedded))
                 added = None if random is None else random[place]
                 last, log_probability = sample(logits, added, decoding.temperature, top_k)
