@@ -95,7 +95,7 @@ class MissingExtra(OatError, ImportError):
 
 
 def unknown_name(kind: str, name: str, allowed: Iterable[str]) -> UnknownName:
-    """The error for a name that is not in `allowed`, naming the close ones (all of them when few)."""
+    """Return the error for a name that is not in `allowed`, which names the close ones, or all when they are few."""
     options = sorted(allowed)
     close = difflib.get_close_matches(name, options, n=3, cutoff=0.5) or [o for o in options if name and name in o][:3]
     parts = [f"unknown {kind} {name!r}."]

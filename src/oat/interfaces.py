@@ -167,7 +167,7 @@ class Environment(Protocol):
         ...
 
     def hold(self) -> np.ndarray:
-        """The action that keeps the robot where it is, for when a policy gives none."""
+        """Return the action that keeps the robot where it is, for when a policy gives none."""
         ...
 
 
@@ -179,7 +179,7 @@ class Filmable(Protocol):
     """Steps per second of simulated time."""
 
     def render(self, size: int) -> UInt8[np.ndarray, "size size 3"]:
-        """What an onlooker sees."""
+        """Return a picture of what an onlooker sees."""
         ...
 
     def foresee(self, actions: Float32[np.ndarray, "steps action_dim"]) -> Float[np.ndarray, "points 2"]:

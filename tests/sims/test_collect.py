@@ -160,7 +160,7 @@ def test_a_mistake_leaves_nothing_behind(tmp_path: Path) -> None:
         run(tmp_path / "set", ("reach",), 50, seed=1, exists="append", expert=ExpertConfig(cameras=("corner",)))
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "a").write_text("")
-    with pytest.raises(DatasetExists, match="no LeRobot data set"):
+    with pytest.raises(DatasetExists, match="not a LeRobot data set"):
         run(tmp_path / "notes", ("reach",), 1, exists="overwrite")
 
 

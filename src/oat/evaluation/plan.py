@@ -78,7 +78,7 @@ def decoding_name(decoding: Decoding) -> str:
 
 
 def choose_decodings(config: EvalConfig, policy: Policy) -> list[Decoding]:
-    """What the options ask for, refusing those that mean nothing to this kind of policy."""
+    """Return what the options ask for, refusing those that mean nothing to this kind of policy."""
     options = DecodingOptions(
         num_tokens=config.num_tokens,
         temperature=config.temperature,
