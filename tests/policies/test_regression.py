@@ -22,9 +22,11 @@ from oat.policies.config import AutoregressiveConfig, RegressionConfig
 from oat.policies.context import ContextConfig
 from oat.policies.learning import Lesson
 from oat.policies.regression import ResidualMLP, regression_error
+from oat.serving.client import PolicyClient
 from oat.tokenizers.space import ActionSpace
 from tests.export.exported import exported
 from tests.policies.small import CONFIG, CONTEXT, choose_rows, observe, regression
+from tests.serving.running import serving
 from tests.tokenizers.fitted import DIM, HORIZON, smooth_chunks
 
 BOTH = pytest.mark.parametrize("queries", ["chunk", "action"])
@@ -231,6 +233,15 @@ def test_cameras_and_action_transforms_are_in_the_graph() -> None:
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
 
+def test_it_is_served() -> None:
+    for policy in (regression(), load_runtime(exported("regression")[1])):
+        observation = observe(1)
+        expected = policy.predict_chunk(observation).actions[0]
+        with serving(policy) as server, PolicyClient(f"ws://127.0.0.1:{server.port}") as client:
+            reply = client.infer({STATE: observation.values[STATE][0]}, observation.tasks[0])
+        np.testing.assert_allclose(reply.actions, expected, atol=1e-6)
+
+
 def _run(monkeypatch: pytest.MonkeyPatch, *words: object) -> None:
     monkeypatch.setattr(sys, "argv", ["oat", *map(str, words)])
     cli.main()
@@ -252,7 +263,8 @@ def test_the_command_line_trains_it(data: Path, tmp_path: Path, monkeypatch: pyt
     _run(monkeypatch, *words, "--validate-every", 2, "--loss", "l1", "--mlp-width", 32, "--action-horizon", 8)
     policy = load_policy(out)
     assert isinstance(policy, RegressionPolicy)
-    assert policy.config == replace(RegressionConfig.presets()["tiny"].model, loss="l1", mlp_width=32)  # type: ignore[type-var]
+    size = RegressionConfig.presets()["tiny"].model
+    assert policy.config == RegressionConfig(size.width, size.layers, loss="l1", mlp_width=32)
     assert policy.space.action_horizon == 8
     measures = policy.training_record.measures
     assert measures is not None

@@ -1,13 +1,13 @@
 """Regression policies as one graph: observations → actions."""
 
-from jaxtyping import Int64
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from oat.export.folded_blocks import FoldedBlocks
 from oat.export.graph_policy import GraphPolicy
 from oat.export.graphs import ContextGraph, Graph, context_graph, example_state
 from oat.policies.context import Values
-from oat.policies.regression import Actions, RegressionPolicy, RegressionPredictor, to_actions
+from oat.policies.regression import RegressionPolicy, RegressionPredictor, to_actions
 
 
 class RegressionGraph(nn.Module):
@@ -28,7 +28,7 @@ class RegressionGraph(nn.Module):
         self.transform = policy.space.transform
         self.register_buffer("queries", policy.queries.detach())
 
-    def forward(self, tasks: Int64[Tensor, " batch"], *inputs: Tensor) -> Actions:
+    def forward(self, tasks: Int64[Tensor, " batch"], *inputs: Tensor) -> Float[Tensor, "batch time action"]:
         """Return the actions; the state that the transform refers to comes after the observations."""
         keys, values = self.context(tasks, *inputs[: self.observed])
         rows = tasks.shape[0]  # len() would make it a constant of the graph
@@ -52,7 +52,7 @@ class GraphRegressionPolicy(RegressionPredictor, GraphPolicy):
         inputs = {**context_graph(policy).inputs, **example_state(policy)}
         return {"chunk": Graph(RegressionGraph(policy), inputs, ("actions",), variadic_from=1)}
 
-    def predict_actions(self, values: Values, tasks: Int64[Tensor, " batch"]) -> Actions:
+    def predict_actions(self, values: Values, tasks: Int64[Tensor, " batch"]) -> Float[Tensor, "batch time action"]:
         """Run the graph."""
         seen = {key: values[key] for key in self.observed.keys}
         given = {"tasks": tasks, **seen, **self.state_input(values)}

@@ -37,7 +37,7 @@ def regression_error(
 
 def to_actions(
     predicted: Actions, normalizer: Normalizer, transform: ActionTransform, state: Float[Tensor, "batch state"] | None
-) -> Actions:
+) -> Float[Tensor, "batch time action"]:
     """Return a prediction in the robot's units, within the range of the data; exported graphs contain this, too."""
     kept = predicted.clamp(normalizer.low, normalizer.high)
     return transform.inverse(normalizer.denormalize(kept), state)
@@ -71,7 +71,7 @@ class RegressionPredictor(ChunkPredictor):
     has_no = "predicts a chunk in one pass, generates no tokens and does not denoise"
 
     @abstractmethod
-    def predict_actions(self, values: Values, tasks: Int64[Tensor, " batch"]) -> Actions:
+    def predict_actions(self, values: Values, tasks: Int64[Tensor, " batch"]) -> Float[Tensor, "batch time action"]:
         """Return the chunk in the robot's units."""
 
     @property
@@ -150,6 +150,6 @@ class RegressionPolicy(RegressionPredictor, Policy):
     def action_normalizer(self) -> Normalizer:
         return self.normalizer
 
-    def predict_actions(self, values: Values, tasks: Int64[Tensor, " batch"]) -> Actions:
+    def predict_actions(self, values: Values, tasks: Int64[Tensor, " batch"]) -> Float[Tensor, "batch time action"]:
         """Return the chunk in the robot's units, kept within the range of the data."""
         return to_actions(self(values, tasks), self.normalizer, self.space.transform, self.current_state(values))
