@@ -44,7 +44,7 @@ from oat.export.export import compare, write_graphs
 from oat.export.latency import time_calls
 from oat.export.loading import load_runtime
 from oat.interfaces import Observation
-from oat.policies import AutoregressivePolicy, Chunk, ChunkPredictor, Noise, Policy, TokenDecoding
+from oat.policies import AutoregressivePolicy, BasePredictor, Chunk, Noise, Policy, TokenDecoding
 from oat.policies.stopping import StoppingRule
 from oat.serving.client import PolicyClient
 from oat.tokenizers.decoder import SinglePassDecoder
@@ -81,7 +81,7 @@ def latency(repeats: int = 500) -> None:
     show(rows)
 
 
-def _step_by_step(runtime: ChunkPredictor, observation: Observation, decoding: TokenDecoding) -> Chunk:
+def _step_by_step(runtime: BasePredictor, observation: Observation, decoding: TokenDecoding) -> Chunk:
     """Predict a chunk by the loop over tokens that eager policies use, as a stopping rule needs it."""
     return runtime.predict_chunk(observation, decoding, stopping=Timeline())
 
@@ -131,7 +131,7 @@ def server(requests: int = 500, clients: int = 8, hostile: int = 10_000) -> None
     show(rows)
 
 
-def measure_overhead(runtime: ChunkPredictor, url: str, requests: int) -> Row:
+def measure_overhead(runtime: BasePredictor, url: str, requests: int) -> Row:
     decoding, observation = TokenDecoding(8, num_actions=ACTIONS), runtime.random_observation(1)
     frames = {STATE: observation.values[STATE][0]}
     with PolicyClient(url) as client:
@@ -242,7 +242,7 @@ class Timeline(StoppingRule):
         return sum(self.total(k) <= milliseconds for k in range(1, len(self.tokens) + 1))
 
     @classmethod
-    def measure(cls, runtime: ChunkPredictor, decoding: TokenDecoding) -> "Timeline":
+    def measure(cls, runtime: BasePredictor, decoding: TokenDecoding) -> "Timeline":
         observation, timeline = runtime.random_observation(1), cls()
         timeline.begin = time.perf_counter()
         values, tasks = runtime.read(observation)
@@ -251,7 +251,7 @@ class Timeline(StoppingRule):
         return timeline
 
 
-def measure_deadline(runtime: ChunkPredictor, decoding: TokenDecoding, milliseconds: float, chunks: int) -> list[Row]:
+def measure_deadline(runtime: BasePredictor, decoding: TokenDecoding, milliseconds: float, chunks: int) -> list[Row]:
     observation, elapsed, used, possible = runtime.random_observation(1), [], 0, 0
     for _ in range(chunks):
         possible += Timeline.measure(runtime, decoding).most_tokens(milliseconds)
@@ -287,7 +287,7 @@ def _toil() -> None:
         matrix @ matrix
 
 
-def prepare() -> tuple[AutoregressivePolicy, ChunkPredictor, Path]:
+def prepare() -> tuple[AutoregressivePolicy, BasePredictor, Path]:
     """Return the policy in PyTorch and in ONNX Runtime, and its export."""
     torch.set_num_threads(1)
     policy, _ = make_policy()

@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from oat.data.episodes import open_dataset
-from oat.tokenizers import TOKENIZERS, ActionTokenizer, FASTTokenizer
+from oat.tokenizers import TOKENIZERS, BaseTokenizer, FASTTokenizer
 from oat.tokenizers.config import OAT_PRESETS, OATConfig
 from oat.tokenizers.loading import load_tokenizer
 from oat.tokenizers.measures import codebook_use, draw_chunks
@@ -166,7 +166,7 @@ def decoders(data: tyro.conf.Positional[Path], steps: int = 1500, out: Path = Pa
     )
 
 
-def _fitted(kind: str, actions: torch.Tensor) -> ActionTokenizer:
+def _fitted(kind: str, actions: torch.Tensor) -> BaseTokenizer:
     """Return a tokenizer of the paper's size with its range and merges, untrained: weights do not change its speed."""
     steps = 0 if TOKENIZERS.config(kind).trained() else None
     return TOKENIZERS[kind].fit(actions, preset="paper", steps=steps, validation=0.0)

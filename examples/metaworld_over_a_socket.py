@@ -24,7 +24,7 @@ from oat.data.lerobot import LeRobotWriter
 from oat.export.loading import load_predictor
 from oat.interfaces import Observation
 from oat.policies import Noise
-from oat.policies.predictor import ChunkPredictor
+from oat.policies.predictor import BasePredictor
 from oat.robots.loop import Limits, LoopConfig, drive
 from oat.robots.simulated import SimulatedRobot
 from oat.serving.client import PolicyClient, RemotePolicy, stack_history
@@ -86,7 +86,7 @@ def run(robot: SimulatedRobot, condition: int, act: Act, max_steps: int) -> tupl
     return robot.success, np.stack(actions)
 
 
-def in_process(policy: ChunkPredictor, task: str, seed: int) -> Act:
+def in_process(policy: BasePredictor, task: str, seed: int) -> Act:
     """Return a function that executes a policy with a receding horizon, without a server."""
     frames: deque[Mapping[str, np.ndarray]] = deque(maxlen=policy.observed.obs_horizon)
     queue: deque[np.ndarray] = deque()

@@ -20,7 +20,7 @@ from oat.interfaces import Observation
 from oat.nn.quantizer import Quantizer
 from oat.nn.quantizers import QUANTIZERS
 from oat.policies import AutoregressivePolicy, load_policy
-from oat.tokenizers import TOKENIZERS, ActionSpace, ActionTokenizer, OATTokenizer, load_tokenizer
+from oat.tokenizers import TOKENIZERS, ActionSpace, BaseTokenizer, OATTokenizer, load_tokenizer
 from oat.tokenizers.config import TokenizerConfig
 from oat.tokenizers.tokens import Tokens
 from tests.tokenizers.fitted import smooth_chunks
@@ -38,7 +38,7 @@ class SignConfig(TokenizerConfig):
     """How often the range is halved."""
 
 
-class SignTokenizer(ActionTokenizer):
+class SignTokenizer(BaseTokenizer):
     """Say for each dimension of a chunk's mean in which of a few parts of the range it lies."""
 
     kind = "sign"

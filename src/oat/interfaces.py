@@ -4,15 +4,22 @@ Data (`oat.data`), models and simulators never import each other's implementatio
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Float32, UInt8
 
 from oat.errors import InvalidOption, unknown_name
 from oat.protocol import Protocol as EvaluationProtocol
+
+if TYPE_CHECKING:  # these import torch, which takes seconds; this file is imported by everything
+    from torch import Tensor
+
+    from oat.policies.decoding import Decoding, Noise
+    from oat.policies.predictor import Chunk
+    from oat.tokenizers.tokens import Array, TokenLike, Tokens
 
 
 @dataclass(frozen=True)
@@ -26,6 +33,79 @@ class Observation:
 
     def __len__(self) -> int:
         return len(self.tasks)
+
+
+@runtime_checkable
+class ActionTokenizer(Protocol):
+    """Turn chunks of actions (batch, H_a, D_a) into tokens and back; each says which of P.1–P.3 it promises.
+
+    P.1 short: at most `max_tokens` ids for a chunk. P.2 total: every sequence of valid ids decodes. P.3 ordered: every
+    prefix decodes, coarse motion first (paper, section III). `oat.tokenizers.base.BaseTokenizer` implements all of it
+    but what makes a kind a kind, and adds `fit`.
+    """
+
+    total: ClassVar[bool]
+    """P.2: whether every sequence of valid ids of an allowed length decodes; False only for FAST."""
+    prefix_decodable: ClassVar[bool]
+    """P.3: whether sequences of every length from 1 decode; True for OAT."""
+
+    @property
+    def action_horizon(self) -> int:
+        """Return H_a, the actions of a chunk."""
+        ...
+
+    @property
+    def action_dim(self) -> int:
+        """Return D_a, the numbers of an action."""
+        ...
+
+    @property
+    def vocab_size(self) -> int:
+        """Return the number of ids."""
+        ...
+
+    @property
+    def max_tokens(self) -> int:
+        """Return the tokens of the longest sequence."""
+        ...
+
+    def encode(self, actions: "Array", valid_mask: "Array | None" = None) -> "Tokens":
+        """Return the tokens of chunks in action units."""
+        ...
+
+    def decode(self, tokens: "TokenLike", num_actions: int | None = None) -> "Tensor":
+        """Return chunks in action units, or their first actions; raise where a sequence does not decode."""
+        ...
+
+    def try_decode(self, tokens: "TokenLike", num_actions: int | None = None) -> "tuple[Tensor, Tensor]":
+        """Return chunks and, for each row, whether it decoded; rows that did not are NaN."""
+        ...
+
+
+@runtime_checkable
+class ChunkPredictor(Protocol):
+    """Decide on a chunk of actions for every row of an observation: a policy in PyTorch, compiled, or exported.
+
+    The harness, the server and the robot loop know policies only so. `oat.policies.predictor.BasePredictor` implements
+    all but how observations are read and steps are made.
+    """
+
+    @property
+    def anytime(self) -> bool:
+        """Return whether there is a chunk after every token or denoising step, so that a deadline can be kept."""
+        ...
+
+    def predict_chunk(
+        self, observation: Observation, decoding: "Decoding | None" = None, noise: "Noise | None" = None
+    ) -> "Chunk":
+        """Return one chunk for every row: actions (batch, H_a, D_a), whether they are valid, and their tokens."""
+        ...
+
+    def stream(
+        self, observation: Observation, decoding: "Decoding | None" = None, noise: "Noise | None" = None
+    ) -> "Iterator[Chunk]":
+        """Yield the chunk after every token or denoising step."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from oat.io.checkpoints import fingerprint
 from oat.io.training_record import TrainingRecord
 from oat.policies import AutoregressivePolicy, Denoising, TokenDecoding, load_policy
 from oat.sims.metaworld import MetaWorld
-from oat.tokenizers import ActionTokenizer
+from oat.tokenizers import BaseTokenizer
 from oat.tokenizers.space import ActionSpace
 from tests.evaluation.untrained import TASKS, save_policy
 from tests.policies.small import CONFIG, CONTEXT
@@ -127,7 +127,7 @@ def test_a_variant_has_a_name_of_its_own(method: Method, name: str) -> None:
     assert method_name(policy_with(untrained(method.tokenizer, space, "tiny", **method.options))) == name
 
 
-def policy_with(tokenizer: ActionTokenizer) -> AutoregressivePolicy:
+def policy_with(tokenizer: BaseTokenizer) -> AutoregressivePolicy:
     return AutoregressivePolicy(CONTEXT, tokenizer, CONFIG, longest=None if tokenizer.total else 8)
 
 

@@ -26,7 +26,7 @@ from oat.export.token_graphs import GraphTokenPolicy, TokenShape
 from oat.interfaces import Observation
 from oat.policies import AutoregressivePolicy, Denoising, DiffusionPolicy, Noise, Policy, TokenDecoding
 from oat.policies.context import ContextConfig
-from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.config import DecoderConfig, OATConfig
 from oat.tokenizers.oat import OATTokenizer
 from oat.tokenizers.space import ActionSpace
@@ -111,7 +111,7 @@ def _run(engine: Engine, name: str, inputs: dict[str, Tensor]) -> list[Tensor]:
     return [engine.get(value) for value in engine.run(name, {key: engine.put(each) for key, each in inputs.items()})]
 
 
-def _flowing() -> ActionTokenizer:
+def _flowing() -> BaseTokenizer:
     """One whose decoder is a rectified flow."""
     plain = tokenizer_of("oat")
     torch.manual_seed(0)
@@ -123,7 +123,7 @@ def _flowing() -> ActionTokenizer:
 
 
 @pytest.mark.parametrize("make", [lambda: tokenizer_of("bin"), lambda: tokenizer_of("quest"), _flowing])
-def test_every_total_tokenizer_decodes_as_a_graph(make: Callable[[], ActionTokenizer]) -> None:
+def test_every_total_tokenizer_decodes_as_a_graph(make: Callable[[], BaseTokenizer]) -> None:
     policy = AutoregressivePolicy(CONTEXT, make(), CONFIG)
     tokenizer = policy.tokenizer
     ids = torch.randint(tokenizer.vocab_size, (5, tokenizer.max_tokens), generator=torch.Generator().manual_seed(0))

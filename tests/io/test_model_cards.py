@@ -13,7 +13,7 @@ from oat.data.episodes import STATE
 from oat.io.checkpoints import CARD_FILE, CONFIG_FILE, load_checkpoint
 from oat.io.commands import command_line
 from oat.policies import Policy, load_policy
-from oat.tokenizers import ActionTokenizer
+from oat.tokenizers import BaseTokenizer
 from oat.tokenizers.loading import load_tokenizer
 from oat.training.config import FitConfig, TrainPolicyConfig
 from oat.training.policies import train_policy
@@ -37,7 +37,7 @@ def read_table(text: str, heading: str) -> list[list[str]]:
     return [cells for number, cells in enumerate(lines) if not cells[0].startswith("---") and number > 0]
 
 
-def stored_measures(model: ActionTokenizer | Policy) -> dict[str, float]:
+def stored_measures(model: BaseTokenizer | Policy) -> dict[str, float]:
     assert model.training_record.measures is not None
     return model.training_record.measures.to_json()
 

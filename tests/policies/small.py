@@ -15,7 +15,7 @@ from oat.policies import AutoregressivePolicy, DiffusionPolicy, Policy, Regressi
 from oat.policies.config import AutoregressiveConfig, DiffusionConfig, RegressionConfig
 from oat.policies.context import ContextConfig
 from oat.tokenizers.autoencoder import AutoencoderTokenizer
-from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens
 from tests.tokenizers.fitted import DIM, HORIZON, fitted, smooth_chunks
@@ -27,7 +27,7 @@ CONTEXT = ContextConfig(vectors=(STATE,), vector_dims=(STATE_DIM,), tasks=("push
 LONGEST_FAST = 24
 
 
-def tokenizer_of(kind: str) -> ActionTokenizer:
+def tokenizer_of(kind: str) -> BaseTokenizer:
     """Its own copy, because policies freeze it; learned ones get a head that does not decode everything to zero."""
     tokenizer = copy.deepcopy(fitted(kind))
     if isinstance(tokenizer, AutoencoderTokenizer):
@@ -36,7 +36,7 @@ def tokenizer_of(kind: str) -> ActionTokenizer:
     return tokenizer
 
 
-def give_range(tokenizer: ActionTokenizer) -> None:
+def give_range(tokenizer: BaseTokenizer) -> None:
     """Let a tokenizer count as fitted: it knows a range of actions."""
     tokenizer.normalizer.low.fill_(-1.0)
     tokenizer.normalizer.high.fill_(1.0)

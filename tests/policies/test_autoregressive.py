@@ -17,7 +17,7 @@ from oat.errors import InvalidObservation, InvalidOption
 from oat.interfaces import Observation
 from oat.policies import AutoregressivePolicy, Denoising, Noise, TokenDecoding
 from oat.policies.context import ContextConfig
-from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.bin import BinTokenizer
 from oat.tokenizers.fast import FASTTokenizer
 from oat.tokenizers.space import ActionSpace
@@ -377,7 +377,7 @@ def test_generating_keeps_nothing(kind: str, chunks: int) -> None:
 
 def test_tokens_are_encoded_the_same_in_training_mode() -> None:
     policy = autoregressive("oat")
-    tokenizer: ActionTokenizer = policy.tokenizer
+    tokenizer: BaseTokenizer = policy.tokenizer
     before = tokenizer.encode(smooth_chunks(8)).tolist()
     policy.train()
     assert tokenizer.encode(smooth_chunks(8)).tolist() == before

@@ -21,7 +21,7 @@ from oat.export.export import compare, export_policy
 from oat.export.graph_policy import GraphPolicy
 from oat.export.graphs import Graph, context_graph
 from oat.export.loading import load_predictor
-from oat.policies import POLICIES, Chunk, ChunkPredictor, Decoding, DecodingOptions, Noise, load_policy
+from oat.policies import POLICIES, BasePredictor, Chunk, Decoding, DecodingOptions, Noise, load_policy
 from oat.policies.config import PolicyConfig
 from oat.policies.context import ContextConfig, Values
 from oat.policies.learning import Lesson, PolicySetup
@@ -54,7 +54,7 @@ class OnePass(Decoding):
         return "one pass"
 
 
-class ToyPredictor(ChunkPredictor):
+class ToyPredictor(BasePredictor):
     """Predict a chunk in one step."""
 
     kind = "toy"
@@ -195,7 +195,7 @@ def _acts(policy: Policy, folder: Path) -> None:
     }
 
 
-def _is_served(policy: ChunkPredictor) -> None:
+def _is_served(policy: BasePredictor) -> None:
     observation = policy.random_observation(1)
     expected = policy.predict_chunk(observation).actions
     (streamed,) = policy.stream(observation)

@@ -8,7 +8,7 @@ import torch
 
 from oat.errors import InvalidOption
 from oat.export.loading import load_runtime
-from oat.policies import ChunkPredictor, Denoising, Noise, TokenDecoding
+from oat.policies import BasePredictor, Denoising, Noise, TokenDecoding
 from oat.policies.stopping import Deadline, StepTimes
 from tests.export.exported import exported
 from tests.policies.small import observe, policy_of
@@ -16,7 +16,7 @@ from tests.policies.small import observe, policy_of
 ANYTIME = ("oat", "diffusion", "exported")
 
 
-def _predictor(kind: str) -> ChunkPredictor:
+def _predictor(kind: str) -> BasePredictor:
     return load_runtime(exported("oat")[1]) if kind == "exported" else policy_of(kind)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from oat.io.training_record import TrainingRecord
 from oat.tokenizers import TOKENIZERS
 from oat.tokenizers.autoencoder import AutoencoderTokenizer
-from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.space import ActionSpace
 from oat.training.fitting import choose_config
 
@@ -28,20 +28,20 @@ def smooth_chunks(count: int, seed: int = 0, horizon: int = HORIZON, dim: int = 
     return chunks
 
 
-def fitted_to(chunks: Tensor, kind: str, preset: str = "tiny", **options: Any) -> ActionTokenizer:
+def fitted_to(chunks: Tensor, kind: str, preset: str = "tiny", **options: Any) -> BaseTokenizer:
     """Return a tokenizer fitted to all chunks, with random weights where it would be trained."""
     steps = 0 if TOKENIZERS.config(kind).trained() else None
     return TOKENIZERS[kind].fit(chunks, preset=preset, steps=steps, validation=0.0, progress=False, **options)
 
 
-def untrained(kind: str, space: ActionSpace, preset: str = "tiny", **options: Any) -> ActionTokenizer:
+def untrained(kind: str, space: ActionSpace, preset: str = "tiny", **options: Any) -> BaseTokenizer:
     """Return a tokenizer that was never fitted, with these options of `oat fit`."""
     config, _ = choose_config(TOKENIZERS[kind], preset, options)
     return TOKENIZERS[kind](space, config.for_horizon(space.action_horizon))  # type: ignore[call-arg]
 
 
 @cache
-def fitted(kind: str) -> ActionTokenizer:
+def fitted(kind: str) -> BaseTokenizer:
     """A tokenizer of the kind with statistics, FAST with merges, the learned ones with random weights."""
     tokenizer = fitted_to(smooth_chunks(500), kind)
     tokenizer.training_record = TrainingRecord()  # as if nobody had said how

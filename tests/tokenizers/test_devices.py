@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from oat.tokenizers import TOKENIZERS
-from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.measures import ChunkBatch, model_errors
 from oat.tokenizers.tokens import TokenLike, Tokens
 from tests.tokenizers.fitted import DIM, HORIZON, fitted, smooth_chunks
@@ -32,7 +32,7 @@ class OneDevice(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-def moved(kind: str) -> ActionTokenizer:
+def moved(kind: str) -> BaseTokenizer:
     return copy.deepcopy(fitted(kind)).to(ELSEWHERE)
 
 

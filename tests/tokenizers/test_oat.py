@@ -17,7 +17,7 @@ from oat.errors import InvalidOption
 from oat.nn.recipe import TrainConfig
 from oat.nn.width import Width
 from oat.tokenizers.autoencoder import AutoencoderTokenizer, crowding
-from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.config import OAT_PRESETS, DecoderConfig, Keep, OATConfig, ObjectiveConfig
 from oat.tokenizers.decoder import masked_error
 from oat.tokenizers.measures import ChunkBatch, codebook_use, distortions, draw_chunks
@@ -181,7 +181,7 @@ def test_the_codebook_is_used() -> None:
     assert np.mean([use.perplexity for use in uses]) > 30
 
 
-def _deviation(tokenizer: ActionTokenizer, ids: Tensor, chunk: Tensor, tolerance: MaxError) -> float:
+def _deviation(tokenizer: BaseTokenizer, ids: Tensor, chunk: Tensor, tolerance: MaxError) -> float:
     valid = torch.ones(HORIZON, dtype=torch.bool)
     return float(tolerance.measure(tokenizer.decode(ids)[0], chunk, valid))
 

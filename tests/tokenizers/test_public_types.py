@@ -30,7 +30,7 @@ def test_mypy_sees_real_types(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert ['Revealed type is "oat.tokenizers.oat.OATTokenizer"' in line for line in lines] == [True, False]
-    assert 'Revealed type is "oat.tokenizers.base.ActionTokenizer"' in lines[1]
+    assert 'Revealed type is "oat.tokenizers.base.BaseTokenizer"' in lines[1]
 
 
 def test_the_package_says_that_it_has_types() -> None:

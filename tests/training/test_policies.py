@@ -18,7 +18,7 @@ from oat.errors import CheckpointError, DatasetExists, InvalidOption, UnknownNam
 from oat.interfaces import Observation
 from oat.policies import AutoregressivePolicy, load_policy
 from oat.policies.config import RECIPES, AutoregressiveConfig
-from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.base import BaseTokenizer
 from oat.training import policies as policy_training
 from oat.training.config import FitConfig, TrainPolicyConfig
 from oat.training.policies import PolicyTraining, train_policy
@@ -123,13 +123,13 @@ def test_bin_is_not_cached(data: Path, tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_tokens_are_computed_once(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second run on the same data encodes the held-out windows only, to measure."""
-    tokenizer, counts, original = _fit(data, "quest"), list[int](), ActionTokenizer.encode
+    tokenizer, counts, original = _fit(data, "quest"), list[int](), BaseTokenizer.encode
 
-    def count(each: ActionTokenizer, actions: Any, *rest: Any) -> Any:
+    def count(each: BaseTokenizer, actions: Any, *rest: Any) -> Any:
         counts[-1] += len(actions)
         return original(each, actions, *rest)
 
-    monkeypatch.setattr(ActionTokenizer, "encode", count)
+    monkeypatch.setattr(BaseTokenizer, "encode", count)
     for seed, run in ((0, "one"), (0, "two"), (5, "three")):
         counts.append(0)
         config = TrainPolicyConfig(data, tmp_path / run, tokenizer=tokenizer, preset="tiny", seed=seed, recipe=FEW)

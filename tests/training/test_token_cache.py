@@ -14,7 +14,7 @@ from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import IMAGES, STATE, Episodes
 from oat.data.transforms import Relative
 from oat.io.training_record import TrainingRecord
-from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.fast import FASTTokenizer
 from oat.training.token_cache import cache_tokens, encode_batch
 from tests.policies.small import tokenizer_of
@@ -32,13 +32,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def encoded(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How many chunks each kind of tokenizer encoded."""
-    counted, original = Counter[str](), ActionTokenizer.encode
+    counted, original = Counter[str](), BaseTokenizer.encode
 
-    def count(tokenizer: ActionTokenizer, actions: Any, *rest: Any) -> Any:
+    def count(tokenizer: BaseTokenizer, actions: Any, *rest: Any) -> Any:
         counted[tokenizer.kind] += len(actions)
         return original(tokenizer, actions, *rest)
 
-    monkeypatch.setattr(ActionTokenizer, "encode", count)
+    monkeypatch.setattr(BaseTokenizer, "encode", count)
     return counted
 
 
@@ -86,12 +86,12 @@ def test_invented_steps_are_left_out() -> None:
     assert cached.tolist() != tokenizer.encode(batch.actions).tolist()
 
 
-def _changed_weights(tokenizer: ActionTokenizer) -> ActionTokenizer:
+def _changed_weights(tokenizer: BaseTokenizer) -> BaseTokenizer:
     next(iter(tokenizer.parameters())).data[0] += 1
     return tokenizer
 
 
-def _changed_statistics(tokenizer: ActionTokenizer) -> ActionTokenizer:
+def _changed_statistics(tokenizer: BaseTokenizer) -> BaseTokenizer:
     tokenizer.normalizer.center += 0.5
     return tokenizer
 
@@ -101,7 +101,7 @@ def test_whatever_changes_a_token_changes_the_cache(encoded: Counter[str], cache
     shorter = fitted_to(smooth_chunks(50, horizon=8), "oat")
     edited = episodes.actions.copy()
     edited[40] += 1e-3
-    cases: list[tuple[str, ActionTokenizer, Windows]] = [
+    cases: list[tuple[str, BaseTokenizer, Windows]] = [
         ("same", tokenizer, _windows()),
         ("weights", _changed_weights(tokenizer_of("oat")), _windows()),
         ("statistics", _changed_statistics(tokenizer_of("oat")), _windows()),

@@ -1,4 +1,4 @@
-"""When to ask the policy: for few episodes at a time it costs nearly as much as for many, and simulators need the time.
+"""Batch sizes of the policy: a small batch costs nearly as much as a large one, and simulators need the time.
 
 A batch of r chunks that takes p seconds and lets r simulators go on for s seconds each costs p / (r s) of their time.
 """
@@ -45,6 +45,7 @@ class BatchSizer:
 
     def should_predict(self, waiting: int, running: int) -> bool:
         """Return whether enough episodes wait; with few episodes left, half of them are enough."""
+        # Else the last ones would wait for a batch that can no longer fill up.
         return waiting >= min(self.worthwhile, math.ceil(running / 2))
 
 

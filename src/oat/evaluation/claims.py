@@ -8,11 +8,11 @@ from oat.evaluation.statistics import PairedComparison, compare_paired
 from oat.tables.interval import format_percent
 
 Claim = tuple[str, Sequence[str]]
-"""A sentence, and what it ranks, from worst to best."""
+"""A sentence, and the labels of the rows that it ranks, from worst to best."""
 
 
 def decide_claim(claim: Claim, known: Collection[str], compare: Callable[[str, str], PairedComparison]) -> str:
-    """Return the claim and what became of it; `compare` holds the second of two neighbours against the first."""
+    """Return the claim and whether it held; `compare` compares the second of two neighbours with the first."""
     sentence, chain = claim
     absent = [label for label in chain if label not in known]
     if absent:
@@ -39,11 +39,12 @@ def decide_rising(claim: Claim, values: Mapping[str, Sequence[float]]) -> str:
 
 
 def _state(sentence: str, found: Sequence[tuple[PairedComparison, str]]) -> str:
-    """Return what became of a claim, from comparisons in which the second should be ahead."""
+    """Return a claim and whether it held, from comparisons in which the second should be ahead."""
     verdicts = [result.verdict for result, _ in found]
     if all(verdict == "second" for verdict in verdicts):
         outcome = "held"
     else:
+        # One pair the other way round refutes the whole chain; pairs that are merely undecided do not.
         outcome = "not held" if "first" in verdicts else "undecided"
     told = (f"{text}, p = {result.p_value:.2g}" for result, text in found)
     return f"claim: {sentence}: {outcome} ({'; '.join(told)})"

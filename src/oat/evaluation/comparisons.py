@@ -1,4 +1,4 @@
-"""Two policies compared on the initial conditions that both met."""
+"""Paired comparisons of two policies, on the initial conditions that both met."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ def compare_policies(
 ) -> PairedComparison:
     """Compare the second with the first on the initial conditions that both met, tasks counting alike.
 
-    Without `same_protocol` their protocols may differ: where what these prescribe is what is compared.
+    Without `same_protocol` their protocols may differ, for experiments that compare protocols.
     """
     shared = _shared_conditions(first, second, same_protocol=same_protocol)
     one = by_condition(first)
@@ -59,6 +59,7 @@ def compare_policies(
 def _shared_conditions(
     first: Sequence[EpisodeRecord], second: Sequence[EpisodeRecord], *, same_protocol: bool = True
 ) -> list[tuple[str, int]]:
+    """Return the task and number of each initial condition that both sides met; raise InvalidOption if none is."""
     check_run_alike((record.key for record in (*first, *second)), same_protocol=same_protocol)
     others = by_condition(second)
     shared = [condition for condition in by_condition(first) if condition in others]
@@ -69,6 +70,7 @@ def _shared_conditions(
 
 def by_condition(records: Sequence[EpisodeRecord]) -> dict[tuple[str, int], float]:
     """Return the success rate at each initial condition, over repeats and training seeds."""
+    # Repeats of a condition are not independent: they are averaged, so that each condition is one observation.
     groups: dict[tuple[str, int], list[bool]] = defaultdict(list)
     for record in records:
         groups[record.key.task, record.key.condition].append(record.success)
@@ -76,6 +78,7 @@ def by_condition(records: Sequence[EpisodeRecord]) -> dict[tuple[str, int], floa
 
 
 def _describe(records: Sequence[EpisodeRecord]) -> str:
+    """Return a policy's name, how often it was trained, and who gave its demonstrations, for a note."""
     (policy,) = by_policy(records)
     seeds = len({record.key.training_seed for record in records})
     return f"{policy}, from {count_nouns(seeds, 'training seed')}, {join_demonstrators(records)} demonstrations"

@@ -18,7 +18,7 @@ class EvalConfig:
     policy: tyro.conf.Positional[Path]
     """The policy's checkpoint or run."""
     sim: SimulatorName
-    """Which benchmark."""
+    """The benchmark to act in."""
     out: Path
     """Directory of the records; an evaluation that was interrupted continues there."""
     tasks: tuple[str, ...] = ()
@@ -32,13 +32,13 @@ class EvalConfig:
     num_tokens: tuple[int, ...] = ()
     """Prefix lengths K to evaluate, such as 1 2 4 8; all tokens by default."""
     temperature: float = 1.0
-    """Of token sampling."""
+    """Temperature of token sampling."""
     top_k: int = 10
     """Sample among this many most likely tokens; 0 for all."""
     greedy: bool = False
     """Always take the most likely token."""
     denoising_steps: int | None = None
-    """Of a diffusion policy; 10 by default."""
+    """Denoising steps of a diffusion policy; 10 by default."""
     execute: int | None = None
     """Actions of each chunk that are executed, if not the protocol's 16."""
     split: Literal["reporting", "selection"] = "reporting"

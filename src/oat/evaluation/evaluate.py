@@ -38,12 +38,13 @@ VIDEOS_FOLDER = "videos"
 
 def evaluate_policy(config: EvalConfig) -> None:
     """Run every episode that the records do not hold yet, and print the table of all."""
-    torch.set_num_threads(1)
+    torch.set_num_threads(1)  # the other cores belong to the simulators' processes
     policy = load_policy(config.policy)
     plan = plan_evaluation(config, policy, load_simulator(config.sim))
     with exclusive(config.out, f"evaluating into {config.out}"):
         ledger = Ledger(config.out)
         try:
+            # Before anything is run: a table of all records could not be printed at the end.
             check_run_alike([*(record.key for record in ledger.log.records), plan.episodes[0].key])
             _run(config, policy, plan, ledger)
         finally:
@@ -52,6 +53,7 @@ def evaluate_policy(config: EvalConfig) -> None:
 
 
 def _run(config: EvalConfig, policy: Policy, plan: Plan, ledger: "Ledger") -> None:
+    """Run the episodes of the plan that are missing, and say on Ctrl-C how many are recorded."""
     missing = [episode for episode in plan.episodes if ledger.lacks(episode)]
     if not missing:
         return
@@ -79,6 +81,7 @@ def _run(config: EvalConfig, policy: Policy, plan: Plan, ledger: "Ledger") -> No
 @contextmanager
 def _open_pool(config: EvalConfig, protocol: Protocol) -> Iterator[EnvironmentPool[Any]]:
     """Yield environments in processes of this machine or of a Ray cluster, which end with the context."""
+    # The class goes along, because a spawned process does not know simulators that were registered in this one.
     make = partial(make_environment, simulator=find_simulator(config.sim))
     with ExitStack() as stack:
         transport: Transport[Any]
@@ -129,6 +132,7 @@ class Ledger:
         """Raise SimulatorError where an episode went otherwise than recorded: its video would show something else."""
         recorded = next(each for each in self.log.records if each.key == record.key)
         if (recorded.success, recorded.steps) != (record.success, record.steps):
+            # Physics may differ between versions and machines.
             raise SimulatorError(
                 f"{record.key.file_name} did not repeat as recorded, so there is no video of it; "
                 f"it was recorded with {recorded.versions}, now with {record.versions}"

@@ -6,7 +6,7 @@ from functools import cache
 from oat.protocol import Protocol
 from oat.sims import SIMULATORS, find_simulator
 
-_LONGEST_CHUNK = 64
+_LONGEST_CHUNK = 64  # of the horizons that the paper compares: variants that execute up to so many have names
 
 
 def find_protocol(

@@ -1,4 +1,4 @@
-"""What happened in every episode, one JSON line each, appended as it happens."""
+"""Records of episodes, one JSON line each, appended as the episodes end."""
 
 import gzip
 import hashlib
@@ -41,37 +41,38 @@ class EpisodeKey:
         """Return a name for files that belong to the episode: readable, and unique by its hash."""
         shown = f"{self.task}-{self.method}-{self.decoding}-{self.condition}-{self.repeat}"
         digest = hashlib.sha256(json.dumps(astuple(self)).encode()).hexdigest()[:12]
+        # Task names may hold what file systems do not allow, and some allow no more than 255 bytes.
         return re.sub(r"[^\w=.-]+", "_", shown, flags=re.ASCII)[:120] + "-" + digest
 
 
 @dataclass(frozen=True)
 class EpisodeRecord:
-    """Hold what happened in one episode."""
+    """Hold how one episode went, and how long the policy took in it."""
 
     key: EpisodeKey
     success: bool
     score: float
-    """At the end."""
+    """The simulator's score at the end of the episode."""
     best_score: float
     steps: int
     chunks: int
     tokens: int
-    """Generated, or denoising steps taken, in the whole episode."""
+    """Tokens generated, or denoising steps taken, in the whole episode."""
     failed_decodes: int
     jerk: float | None
     """Mean square of the executed actions' third differences: small for smooth motion; None below four actions."""
     inference_ms_p50: float | None
     inference_ms_p95: float | None
-    """Of the batches that its chunks were computed in; None without a chunk."""
+    """Milliseconds of the batches that its chunks were computed in, as quantiles; None without a chunk."""
     demonstrator: str
     """Who gave the demonstrations that the policy was trained on: human or scripted; on disk "data_source"."""
     versions: str
     evaluation_seed: int = 0
     """The group of episodes that it belongs to."""
     crashed: bool = False
-    """The simulator died twice in this episode."""
+    """Whether the simulator died twice in this episode."""
     error: str = ""
-    """What it died of."""
+    """The traceback or the exit code that the simulator died with, if it did."""
 
 
 class RecordLog:
@@ -85,13 +86,13 @@ class RecordLog:
 
     def append(self, record: EpisodeRecord) -> None:
         """Write a record at once; a second one of the same episode is a defect."""
-        assert record.key not in self.finished, record.key
+        assert record.key not in self.finished, record.key  # counted twice, it would narrow the intervals
         self._lines.append({_NAMES_ON_DISK.get(name, name): value for name, value in asdict(record).items()})
         self.records.append(record)
         self.finished.add(record.key)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; every record was written when it was appended."""
         self._lines.close()
 
 

@@ -43,6 +43,7 @@ class Episode:
     @property
     def seed(self) -> int:
         """Return the seed of the policy's sampling: methods that are compared draw alike."""
+        # Neither method nor checkpoint is part of it, so that chance favours none of them.
         return derive_key(self.key.task, self.key.condition, self.key.repeat)
 
 
@@ -68,7 +69,7 @@ class _Running:
     def record(self, crash: Crash | None = None) -> EpisodeRecord:
         """Return the record of the episode, which ended here or with a crash."""
         executed = np.concatenate(self.executed) if self.executed else np.zeros((0, 1), np.float32)
-        thirds = np.diff(executed, n=3, axis=0)
+        thirds = np.diff(executed, n=3, axis=0)  # jerk is the third derivative of position
         p50, p95 = (1e3 * float(np.quantile(self.seconds, q)) if self.seconds else None for q in (0.5, 0.95))
         return EpisodeRecord(
             key=self.episode.key,
@@ -106,13 +107,14 @@ class Rollout:
         self._planned: deque[_Running] = deque()
         self._running: dict[Slot, _Running] = {}
         self._waiting: list[Slot] = []
-        """Those of the running that need a chunk."""
+        """Slots of running episodes that need a chunk."""
 
     def run(self, episodes: Iterable[Episode]) -> None:
         """Run all episodes, in about this order."""
         self._planned.extend(map(_Running, episodes))
         self._fill_slots()
         while self._running:
+            # If all episodes wait for the policy, no environment has anything to answer.
             if len(self._waiting) < len(self._running):
                 for slot, answer in self._pool.wait():
                     self._receive(slot, answer)
@@ -137,13 +139,13 @@ class Rollout:
     def _receive(self, slot: Slot, answer: Answer | Lost) -> None:
         """Take a slot's answer: its episode now waits for a chunk, or is over, or is to be begun again."""
         if isinstance(answer, OatError):
-            raise answer
+            raise answer  # a mistake such as an unknown task, which every other episode would meet as well
         if isinstance(answer, Lost):
             self._begin_again(slot)
             return
         if isinstance(answer, Segment) and not answer.ended:
             self._running[slot].advance(answer)
-            if answer.seconds:
+            if answer.seconds:  # a reset executes nothing, and says nothing about the time that a segment takes
                 self._sizer.saw_segment(answer.seconds)
             self._waiting.append(slot)
             return
@@ -171,6 +173,7 @@ class Rollout:
         """Predict a chunk for every episode that waits, and let their environments go on."""
         slots = self._waiting
         self._waiting = []
+        # One call of the policy has one decoding for all of its rows.
         for decoding, alike in groupby(slots, lambda slot: self._running[slot].episode.decoding):
             group = list(alike)
             for first in range(0, len(group), self._batch):
@@ -178,11 +181,13 @@ class Rollout:
 
     @torch.inference_mode()
     def _predict(self, decoding: Decoding, slots: Sequence[Slot]) -> None:
+        """Predict the chunks of these episodes in one batch, and send each to its environment."""
         states = [self._running[slot] for slot in slots]
         begin = time.perf_counter()
         histories = [state.now.history for state in states if state.now is not None]
         values = {key: np.stack([history[key] for history in histories]) for key in histories[0]}
         observation = Observation(values, tuple(state.episode.instruction for state in states))
+        # A function of episode and chunk, and not of the batch that the chunk happens to be computed in.
         noise = Noise.of([state.episode.seed for state in states], [state.chunks for state in states])
         chunk = self._policy.predict_chunk(observation, decoding, noise, pad_to=self._batch)
         actions = chunk.actions.cpu().numpy()
@@ -191,6 +196,7 @@ class Rollout:
         seconds = time.perf_counter() - begin
         self._sizer.saw_prediction(seconds)
         for row, (slot, state) in enumerate(zip(slots, states, strict=True)):
+            # What did not decode must not be executed: the robot holds still instead.
             self._pool.send(slot, Act(actions[row] if valid[row] else None))
             state.chunks += 1
             state.tokens += tokens[row]

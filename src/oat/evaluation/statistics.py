@@ -1,4 +1,4 @@
-"""What success counts say and what they do not: intervals, paired comparisons, clusters.
+"""Statistics of success: intervals of rates, paired comparisons and rank correlations, with clusters.
 
 Episodes from one initial condition are alike, so they count as one cluster; tasks are strata, each counting alike.
 """
@@ -14,8 +14,8 @@ from oat.errors import InvalidOption
 from oat.tables.interval import Interval
 
 _NORMAL_95 = 1.959963984540054  # the standard normal's 97.5 % quantile
-_RESAMPLES = 10_000
-_FEW_CLUSTERS = 5
+_RESAMPLES = 10_000  # of bootstraps and permutations; the 2.5 % quantile then rests on 250 of them
+_FEW_CLUSTERS = 5  # below, resampling them has too few distinct outcomes for an interval
 
 
 def wilson(successes: float, trials: float) -> Interval:
@@ -64,6 +64,7 @@ def _rate_and_variance(
     _, places, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
     rate = float(outcomes.mean())
     count = len(sizes)
+    # Without repeats the variance is the binomial one; a single cluster has no differences to estimate it from.
     if count == len(outcomes) or count == 1:
         return rate, rate * (1 - rate) / count
     excess = np.bincount(places, weights=outcomes) - rate * sizes
@@ -103,7 +104,7 @@ class PairedComparison:
 def compare_paired(
     first: Sequence[bool | float], second: Sequence[bool | float], strata: Sequence[Hashable] | None = None
 ) -> PairedComparison:
-    """Compare two methods by their success, or success rate, at condition after condition."""
+    """Compare two methods by their success, or success rate, at each of the same conditions."""
     if len(first) != len(second) or not first:
         raise InvalidOption(f"paired outcomes must be equally many and some, got {len(first)} and {len(second)}")
     gaps = np.asarray(second, float) - np.asarray(first, float)
@@ -127,6 +128,7 @@ def _sign_test(fewer: int, more: int) -> float:
     """Return the p-value of the two-sided binomial test of an even split; conditions that tie do not count."""
     total = fewer + more
     extreme = max(fewer, more)
+    # Exact, in whole numbers: conditions that are not tied may be too few for an approximation.
     tail = sum(math.comb(total, k) for k in range(extreme, total + 1)) / 2**total
     return min(1.0, 2 * tail)
 
@@ -173,7 +175,7 @@ def clustered_spearman(
 ) -> Interval:
     """Return the rank correlation of pairs that are alike within clusters, which are drawn with replacement.
 
-    Few clusters bound nothing: below five the interval is all there is.
+    Few clusters bound nothing: below five, the interval is that of all correlations, [-1, 1].
     """
     values = np.array([first, second], float)
     numbers = _numbers(clusters, len(first))

@@ -1,4 +1,4 @@
-"""Records of episodes summarised: how often each policy succeeded at each task, and what it took."""
+"""Summaries of episodes: how often each policy succeeded at each task, and what it took."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,17 +25,17 @@ class Summary:
     over_seeds: Spread
     training_seeds: int
     score: float
-    """Mean of each episode's best."""
+    """Mean over episodes of the best score in each."""
     steps: float
     """Mean length of an episode."""
     tokens_per_chunk: float
     failed_decodes: float
-    """Share of chunks."""
+    """Share of chunks that did not decode."""
     jerk: float
     inference_ms: float
     demonstrator: str
     crashes: tuple[str, ...]
-    """What the simulator died of."""
+    """Last line of what the simulator died of, for each episode in which it did."""
 
     @property
     def success(self) -> Interval:
@@ -44,7 +44,7 @@ class Summary:
 
     @property
     def episodes(self) -> int:
-        """Return how many episodes were run."""
+        """Return how many episodes the success rate is of."""
         return self.rate.episodes
 
 
@@ -75,6 +75,7 @@ def check_run_alike(keys: Iterable[EpisodeKey], *, same_protocol: bool = True) -
 
 
 def _way(key: EpisodeKey, *, same_protocol: bool) -> str:
+    """Return in words what must be equal for two episodes to be run alike."""
     conditions = f"on {key.split} conditions"
     return f"protocol {key.protocol} {conditions}" if same_protocol else conditions
 
@@ -92,6 +93,7 @@ def summarize(records: Sequence[EpisodeRecord]) -> list[Summary]:
 
 
 def _summary(policy: str, task: str, records: Sequence[EpisodeRecord]) -> Summary:
+    """Return the summary of these records, in which every task counts alike."""
     chunks = max(1, sum(record.chunks for record in records))
     tasks = [record.key.task for record in records]
     conditions = [(record.key.task, record.key.condition) for record in records]

@@ -11,7 +11,7 @@ from oat.interfaces import Filmable
 from oat.io.extras import import_extra
 
 _SIZE = 320
-_FPS = 25.0  # about; simulators that step faster are shown at every so many steps, so that time passes as it should
+_FPS = 25.0  # about; of a simulator that steps faster only some steps are shown, so that time passes as it should
 _EXECUTED_COLOUR = (255, 220, 0)  # of the part of the predicted path that will be executed
 _LEFT_COLOUR = (150, 220, 255)  # of the rest of it
 _LINE_WIDTH = 3
@@ -31,7 +31,7 @@ class Film:
         self._to_image = import_extra("PIL.Image", "formats").fromarray
 
     def predict(self, actions: np.ndarray | None, executed: int) -> None:
-        """Draw this chunk from now on, of which so many actions are executed."""
+        """Draw the path of this chunk from now on, of which `executed` actions are executed."""
         self._path = np.zeros((0, 2)) if actions is None else self._environment.foresee(actions)
         self._executed = executed
 
@@ -46,6 +46,7 @@ class Film:
         corners = [tuple(point) for point in (_SIZE * self._path).tolist()]
         for colour, part in (
             (_LEFT_COLOUR, corners[self._executed :]),
+            # One corner more, so that the two lines meet; drawn last, it lies on top.
             (_EXECUTED_COLOUR, corners[: self._executed + 1]),
         ):
             if len(part) > 1:
@@ -54,6 +55,7 @@ class Film:
 
     def develop(self) -> bytes:
         """Return the whole video, as the contents of an mp4 file."""
+        # The encoder writes files only, and the worker may be on another machine than the records.
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "film.mp4"
             encoder = VideoEncoder(file, self._environment.fps / self._every, _SIZE, _SIZE)

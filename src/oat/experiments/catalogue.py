@@ -9,7 +9,7 @@ class CatalogueEntry:
 
     about: str
     module: str
-    """It has `evaluations(study)` and `tables(study)`, and `measure(study)` where it takes more than runs."""
+    """Module with `evaluations(study)`, `tables(study)` and, where it takes more than runs, `measure(study)`."""
     needs_models: bool = False
     """Whether its tables are made from models; others are made from records, which are published with a study."""
 

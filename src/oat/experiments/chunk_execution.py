@@ -14,18 +14,18 @@ from oat.experiments.overlays import Picture
 from oat.interfaces import Environment, Filmable, Simulator
 from oat.sims.collect import attempt_seed
 
-_TOLERANCE = 1e-5  # how far observations that count as equal may differ
+_TOLERANCE = 1e-5  # how far observations that count as equal may differ: they are stored as float32
 _PICTURE_SIZE = 480
 
 
 @dataclass(frozen=True)
 class Execution:
-    """Hold what came of executing some actions."""
+    """Hold the path of the hand and the pictures from executing some actions."""
 
     path: Float32[np.ndarray, "points 3"]
     """The hand's position, before the first action and after each."""
     frames: list[Picture]
-    """At the steps that were asked for."""
+    """Pictures at the steps that were asked for."""
 
 
 @dataclass
@@ -67,6 +67,7 @@ class ChunkExecutor:
     def _condition_with_first_state(self, task: str, state: np.ndarray) -> int | None:
         if task not in self._first_states:
             environment = self.environment(task)
+            # Kept, because every episode of the task is looked up among them and a reset takes a while.
             self._first_states[task] = {seed: environment.reset(seed)[STATE] for seed in self._attempts(task)}
         candidates = self._first_states[task].items()
         return next((seed for seed, first in candidates if np.abs(first - state).max() <= _TOLERANCE), None)

@@ -48,6 +48,7 @@ def tables(study: Study) -> list[Table]:
         f"MSE in model space: of {len(held_out)} held-out chunks, and of the one with the most motion in each of "
         f"{len(refined)} held-out episodes",
         *remarks,
+        # Paired within chunks: how hard chunks are varies more than how much another token helps.
         decide_rising(
             ("the error falls with K, in one chunk of each episode", [f"K={k}" for k in reversed(OAT.prefixes)]),
             {f"K={k}": [chunk.errors[k] for chunk in refined] for k in OAT.prefixes},
@@ -100,7 +101,7 @@ def _draw_pictures(panels: Sequence[Any], chunk: RefinedChunk) -> None:
         axes.set_axis_off()
     if not all_frames:
         return
-    rows, columns = motion_square(all_frames)
+    rows, columns = motion_square(all_frames)  # one crop for all, or distances could not be compared by eye
     for axes, (tokens, execution) in zip(panels, chunk.executed.items(), strict=True):
         axes.imshow(overlay_frames(execution.frames)[rows, columns])
         deviation = "" if tokens == DEMONSTRATED else f", hand {chunk.deviation(tokens):.1f} cm off"

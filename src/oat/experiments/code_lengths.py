@@ -33,7 +33,7 @@ class CodeLengths:
     @property
     def correlation(self) -> Interval:
         """Return Spearman's correlation of tokens and bits, with an interval from resampled episodes."""
-        # ChunkBatch of one episode are alike: counted one by one, they would make the interval too narrow.
+        # Chunks of one episode are alike: counted one by one, they would make the interval too narrow.
         return clustered_spearman(self.tokens.tolist(), self.bits.tolist(), self.episodes.tolist())
 
 

@@ -1,4 +1,4 @@
-"""Which of the paper's experiments to run, and how large; importing this costs no torch."""
+"""Configure which of the paper's experiments to run, and how large; importing this imports no torch."""
 
 import os
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ class ReproduceConfig:
     scale: ScaleName = "cpu"
     """smoke only shows that everything runs; cpu gives every method the same minutes; paper is the paper's."""
     sim: SimulatorName = "metaworld"
-    """The benchmark."""
+    """The benchmark that is acted in."""
     out: Path = Path("out/reproduce")
     """Everything goes to OUT/SCALE/SIM; what is there already is not made again."""
     data: Path | None = None

@@ -12,19 +12,20 @@ from oat.tables.table import Table
 
 @dataclass(frozen=True)
 class Experiment:
-    """Make a table or figure of the paper."""
+    """Hold the functions that make a table or figure of the paper."""
 
     name: str
     evaluations: Callable[[Study], list[EvaluationRun]]
-    """Return what it needs run."""
+    """Return the evaluations that must be run for it."""
     make_tables: Callable[[Study], list[Table]]
-    """Return its tables, of what there is; figures are drawn on the way."""
+    """Return its tables, from the runs that there are, and draw its figures."""
     measure: Callable[[Study], None] | None
-    """Measure what it takes beside runs, in a process with one thread; the study keeps it."""
+    """Measure what it needs beside runs, in a process with one thread, and keep it in the study's folder."""
     needs_models: bool
 
     def tables(self, study: Study) -> list[Table]:
         """Return the tables; where a study is published without its models, those that came with it."""
+        # Published studies have no models, which are too large for git; their tables were made before publishing.
         kept = study.folder / "tables" / f"{self.name}.json"
         if self.needs_models and study.published and kept.exists():
             return load_tables(kept)

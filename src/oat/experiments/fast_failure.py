@@ -43,7 +43,7 @@ def tables(study: Study) -> list[Table]:
         absent = [name for name, model in (("FAST's policy", policy), ("OAT's tokenizer", oat)) if model is None]
         return [Table(_SAMPLED_TITLE, ("method",), (), (*circumstances(study), *not_run(absent)))]
     sampled = list(sample_sequences(study, policy))
-    chunks = held_out_chunks(study, oat)
+    chunks = held_out_chunks(study, oat)  # the same for both, so that their errors can be compared
     tokenizers = {"FAST": policy.tokenizer, "OAT": oat}
     damages = [
         measure_damage(name, tokenizer, chunks, count)
@@ -142,7 +142,7 @@ def _draw_joints(axes: Any, damages: Sequence[Damage], joints: Sequence[str]) ->
         axes.bar(where, each.rmse.tolist(), 0.2, color=COLORS[name], alpha=alpha, label=label)
     axes.set_xticks(range(len(joints)), joints)
     axes.set(title="one wrong token, forced to decode", ylabel="RMSE, action units")
-    axes.set_ylim(0, 1.3 * axes.get_ylim()[1])
+    axes.set_ylim(0, 1.3 * axes.get_ylim()[1])  # room for the legend
     axes.legend(fontsize=8, ncols=2, loc="upper center")
 
 

@@ -1,6 +1,7 @@
 """table-horizons: how long a chunk should be, and how many tokens it should have (Fig. 5), in two regimes.
 
-The paper executes half of each chunk, as one would, and always 8 actions, to tell what is predicted from what is done.
+The paper executes half of each chunk, as one would in practice, and always 8 actions, which separates the effect of
+what is predicted from that of how much of it is executed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,7 @@ _DARK = 60  # percent, from which the picture needs white letters
 
 def evaluations(study: Study) -> list[EvaluationRun]:
     """Return every pair of horizons in both regimes; where these are the same, once."""
+    # Half of 16 actions are the 8 of the other regime.
     return list(
         dict.fromkeys(
             evaluation
@@ -65,6 +67,7 @@ def _evaluations(study: Study, action: int, latent: int, execute: int) -> list[E
 
 def _row(study: Study, action: int, latent: int, execute: int) -> Row:
     """Return the row of a pair of horizons, acting from all tokens."""
+    # The last row: OAT itself is evaluated from fewer tokens, too, and those rows come first.
     found = read_rows(study, _evaluations(study, action, latent, execute))
     return replace(found[-1], label=_label(action, latent))
 

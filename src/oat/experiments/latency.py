@@ -86,6 +86,7 @@ def median_interval(values: Sequence[float]) -> Interval:
     count = len(values)
     # The probability that at most k values lie below the median.
     below = accumulate(math.comb(count, k) / 2**count for k in range(count))
+    # Each tail may have 2.5 %: the last k for which that holds is the place of the interval's lower end.
     low = max(sum(2 * probability <= 0.05 for probability in below) - 1, 0)
     return Interval(float(np.median(ordered)), float(ordered[low]), float(ordered[count - 1 - low]))
 
@@ -136,6 +137,7 @@ def _draw(study: Study, record: LatencyRecord) -> str:
     for axes, (sim, shape) in zip(panels, record.shapes.items(), strict=True):
         rows = shape.timings
         published = paper.LATENCY[sim]
+        # The paper's card and this processor differ by a factor that means nothing here.
         unit = float(np.median(rows["OAT_8"].ms)) / published["OAT_8"][1]
         for place, (label, row) in enumerate(rows.items()):
             ours = float(np.median(row.ms))

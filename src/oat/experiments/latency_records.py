@@ -1,4 +1,4 @@
-"""What table-latency measured, as it is kept on disk: milliseconds per chunk of every method."""
+"""Records of table-latency on disk: milliseconds per chunk of every method."""
 
 import json
 from collections.abc import Mapping
@@ -17,11 +17,11 @@ class Timing:
     """Hold how long a method takes for a chunk, at one number of tokens."""
 
     tokens: float | None
-    """Per chunk; None where there are none."""
+    """Tokens per chunk; None for diffusion, which has none."""
     ms: tuple[float, ...]
-    """One for each turn; methods that were timed in the same turn can be compared."""
+    """Milliseconds of each turn; methods that were timed in the same turn can be compared."""
     onnx_ms: tuple[float, ...]
-    """The same in ONNX Runtime; empty where the method was not exported."""
+    """Milliseconds of each turn in ONNX Runtime; empty where the method was not exported."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class ShapeTimings:
     """Hold the timings of all methods for the shape of one benchmark, and what they were timed with."""
 
     source: str
-    """What the chunks that FAST was fitted to are from."""
+    """In words, where the chunks that FAST was fitted to are from."""
     commit: str
     machine: str
     torch: str
     timings: dict[str, Timing]
-    """By the label of a table's row, such as OAT_8."""
+    """Timings by the label of a table's row, such as OAT_8."""
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,11 @@ class MethodPoint:
     tokens: float
     mse: float
     bits: float
-    """Of a held-out chunk's tokens under the policy: −log2 p."""
+    """Bits of a held-out chunk's tokens under the policy: −log2 p."""
     open_loop: float
     """Mean squared difference between what the policy would do and what was demonstrated, in model space."""
     undecodable: float
-    """Share of the policy's held-out chunks."""
+    """Share of the policy's chunks, predicted for held-out observations, that do not decode."""
 
     @property
     def success(self) -> Interval | None:
@@ -48,6 +48,7 @@ def read_points(study: Study, method: Method) -> Iterator[MethodPoint]:
             variant=variant,
             tokens=_mean(_tokens(each, prefix) for each in fitted),
             mse=_mean(_error(each, prefix) for each in fitted),
+            # Checkpoints hold natural logarithms.
             bits=_mean(_nll(each, prefix) for each in trained) / math.log(2),
             open_loop=_mean(_error(each, prefix) for each in trained),
             undecodable=_mean(math.nan if each.undecodable is None else each.undecodable for each in trained),

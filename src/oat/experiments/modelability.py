@@ -35,7 +35,7 @@ from oat.tables.table import Table
 
 NAME = "figure-modelability"
 _VARIANTS = (UNORDERED, FULL_REGISTERS, UNORDERED_FULL_REGISTERS, FLOW, *(with_levels(levels) for levels in LEVEL_SETS))
-"""Further points, where other tables have run them."""
+"""Methods whose points are drawn as well, where other tables have run them."""
 _PREDICTORS: dict[str, Callable[[MethodPoint], float]] = {
     "reconstruction MSE": lambda point: point.mse,
     "bits per chunk under the policy": lambda point: point.bits,
@@ -83,7 +83,7 @@ def _points_table(points: Sequence[MethodPoint], notes: Sequence[str]) -> Table:
 
 
 def _reading(points: Sequence[MethodPoint]) -> Iterator[str]:
-    """Yield what must be known to read the columns."""
+    """Yield the notes that explain the columns."""
     yield "MSE and NLL: the checkpoints' own, on held-out chunks; means over training seeds"
     yield (
         "open-loop: of the likeliest tokens' chunk (DP: of a sampled one), which may differ from the demonstrated one "
@@ -164,6 +164,7 @@ def _draw(study: Study, points: Sequence[MethodPoint], lengths: CodeLengths | No
     for axes, (name, value) in zip(panels, _PREDICTORS.items(), strict=False):
         for number, point in enumerate(acted):
             _draw_point(axes, point, value(point), label_left=number % 2 == 0)
+        # Errors, bits and tokens span orders of magnitude; below 0 there is room for the markers of methods that fail.
         axes.set(xlabel=name, xscale="log", ylim=(-2, None))
         axes.margins(x=0.15)
         axes.set_title(f"success: {_correlation(acted, value)}", fontsize=9)

@@ -8,12 +8,12 @@ from jaxtyping import UInt8
 Picture = UInt8[np.ndarray, "size size 3"]
 
 _MOVED = 24  # of 255: a pixel that changes by more shows something that moved
-_LAST_WEIGHT = 3.0
-_MARGIN = 1.3
+_LAST_WEIGHT = 3.0  # how much more the last moment counts, in which it is seen where the motion ends
+_MARGIN = 1.3  # of the square's side over the extent of the motion
 
 
 def overlay_frames(frames: Sequence[Picture]) -> Picture:
-    """Average several moments into one picture; later ones are less faint, the last one the least."""
+    """Average several moments into one picture; later ones are stronger, and the last one is the strongest."""
     weights = np.linspace(1, 2, len(frames))
     weights[-1] *= _LAST_WEIGHT
     return np.average(np.stack(frames), axis=0, weights=weights).round().astype(np.uint8)

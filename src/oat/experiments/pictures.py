@@ -1,4 +1,4 @@
-"""What all figures of a study have in common: their colours, their error bars, and where they are kept."""
+"""Helpers that all figures of a study share: their colours, their error bars, and where they are kept."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Measure P.1 to P.3 (paper, section III) of a tokenizer on held-out chunks, whatever it says of itself."""
+"""Measure P.1 to P.3 (paper, section III) of a tokenizer on held-out chunks, rather than trust what it declares."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ import torch
 from oat.evaluation.statistics import wilson
 from oat.experiments.study.held_out import generator
 from oat.tables.interval import Interval
-from oat.tokenizers import ActionTokenizer
+from oat.tokenizers import BaseTokenizer
 from oat.tokenizers.measures import ChunkBatch, distortions
 from oat.tokenizers.tokens import Tokens
 
@@ -44,9 +44,10 @@ class Properties:
         return float((np.diff(self.curve) < 0).mean()) if self.has_prefixes else 0.0
 
 
-def measure_properties(tokenizer: ActionTokenizer, chunks: ChunkBatch) -> Properties:
+def measure_properties(tokenizer: BaseTokenizer, chunks: ChunkBatch) -> Properties:
     """Measure a tokenizer on held-out chunks, and on random sequences that are as long as theirs."""
     tokens = chunks.encode(tokenizer)
+    # As long as real ones: kinds with a fixed number of tokens refuse other lengths.
     random_ids = torch.randint(tokenizer.vocab_size, tokens.ids.shape, generator=generator())
     _, valid = tokenizer.try_decode(Tokens(random_ids, tokens.lengths), state=chunks.state)
     errors = distortions(tokenizer, chunks)

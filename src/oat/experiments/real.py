@@ -48,7 +48,7 @@ def tables(study: Study) -> list[Table]:
     """Return the table of the trials that were made, or at the paper's scale the way to make them."""
     if study.scale.name == "paper":
         return [_instructions(study)]
-    path = _log_file(study)
+    path = _log_file(study)  # published with a study, so that its table can be printed without its models
     if not path.exists():
         absent = not_run([label for label, _, _ in _rows(study)])
         return [Table("table-real: trials of a simulated robot", ("policy",), (), (*circumstances(study), *absent))]

@@ -16,12 +16,12 @@ from oat.experiments.study.methods import OAT
 from oat.experiments.study.study import Study
 from oat.sims import find_simulator
 from oat.sims.rendering import graphics_library
-from oat.tokenizers import ActionTokenizer
+from oat.tokenizers import BaseTokenizer
 from oat.tokenizers.measures import ChunkBatch, decode_prefixes, model_errors
 
 DEMONSTRATED = 0
-"""Stands in place of a number of tokens for the demonstrated actions."""
-_PICTURES = 5
+"""Key that stands in place of a number of tokens for the demonstrated actions."""
+_PICTURES = 5  # moments of each chunk that are laid over each other
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class RefinedChunk:
     task: str
     start: int
     actions: dict[int, Float32[np.ndarray, "steps dim"]]
-    """By number of tokens, and as demonstrated."""
+    """Actions decoded from each number of tokens, and as demonstrated."""
     errors: dict[int, float]
-    """By number of tokens, in model space."""
+    """Mean squared error of each number of tokens, in model space."""
     executed: dict[int, Execution]
-    """By number of tokens, and as demonstrated; empty where the simulator could not be brought back."""
+    """Executions of the same actions; empty where the simulator could not be brought back."""
 
     def deviation(self, tokens: int) -> float:
         """Return how far from where the demonstrated actions lead the hand is at the end, in cm."""
@@ -44,7 +44,7 @@ class RefinedChunk:
         return 100 * float(np.linalg.norm(end - self.executed[DEMONSTRATED].path[-1]))
 
 
-def refine_chunk(tokenizer: ActionTokenizer, episodes: Episodes, number: int) -> RefinedChunk:
+def refine_chunk(tokenizer: BaseTokenizer, episodes: Episodes, number: int) -> RefinedChunk:
     """Decode the chunk of an episode in which the most happens from every number of tokens."""
     key = tokenizer.space.transform.state_key
     window = WindowConfig(tokenizer.action_horizon, 1, () if key is None else (key,))
@@ -53,6 +53,7 @@ def refine_chunk(tokenizer: ActionTokenizer, episodes: Episodes, number: int) ->
     chunk = ChunkBatch(*transform_inputs(windows[np.array([start])], tokenizer.space.transform))
     decoded = decode_prefixes(tokenizer, chunk.encode(tokenizer), chunk)
     errors = model_errors(tokenizer, decoded, chunk)[0].tolist()
+    # Steps past the episode's end were not demonstrated, and are not executed either.
     num_valid = int(chunk.valid.sum())
     actions = {k: decoded[0, k - 1, :num_valid].numpy() for k in OAT.prefixes}
     actions[DEMONSTRATED] = chunk.actions[0, :num_valid].numpy()
@@ -61,6 +62,7 @@ def refine_chunk(tokenizer: ActionTokenizer, episodes: Episodes, number: int) ->
 
 def _most_motion(states: np.ndarray, horizon: int) -> int:
     """Return the step after which the hand, whose position the state begins with, gets farthest within a chunk."""
+    # Only chunks that lie within the episode, if it is long enough for one.
     last = max(len(states) - horizon, 1)
     ends = states[np.minimum(np.arange(last) + horizon, len(states) - 1), :3]
     return int(np.linalg.norm(ends - states[:last, :3], axis=1).argmax())
@@ -71,7 +73,7 @@ def execute_chunks(
 ) -> tuple[list[RefinedChunk], list[str]]:
     """Execute every chunk where the simulator can be brought back to its demonstration, and say where it could not.
 
-    ChunkBatch of the `filmed` episodes are pictured, where the machine can render.
+    Pictures are taken of the chunks of `filmed` episodes, where the machine can render.
     """
     simulator = find_simulator(study.sim)
     if simulator.demonstrator != "scripted" or simulator.hand_position is None:

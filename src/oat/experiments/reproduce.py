@@ -57,6 +57,7 @@ def _measure(budget: StepBudget, methods: Sequence[Method], submit: Submit) -> N
     if methods:
         names = ", ".join(method.name for method in methods)
         _tell(f"timing a few training steps of {names}")
+        # All in one worker, one after the other: beside each other they would slow each other down.
         submit(budget.measure, methods).result()
 
 

@@ -15,7 +15,7 @@ from oat.training.policies import observation_of
 
 TEMPERATURES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
 TOP_KS = (TokenDecoding().top_k, None)
-"""How many of the likeliest tokens are sampled among: as policies usually do, and among all."""
+"""Numbers of likeliest tokens that are sampled among: as policies usually do, and None for all."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from oat.evaluation.statistics import wilson
 from oat.experiments.study.held_out import generator
 from oat.tables.interval import Interval
-from oat.tokenizers import ActionTokenizer, FASTTokenizer
+from oat.tokenizers import BaseTokenizer, FASTTokenizer
 from oat.tokenizers.measures import ChunkBatch
 from oat.tokenizers.tokens import Tokens
 
@@ -23,12 +23,12 @@ class Damage:
     substitutions: int
     undecodable: Interval
     rmse: Float[Tensor, " dim"]
-    """Of the reconstructions in action units, sequences that do not decode being padded or truncated."""
+    """Root mean squared error in action units; sequences that do not decode are padded or truncated."""
     decoded: Float[Tensor, "chunks time dim"]
     failed: Bool[Tensor, " chunks"]
 
 
-def measure_damage(name: str, tokenizer: ActionTokenizer, chunks: ChunkBatch, substitutions: int) -> Damage:
+def measure_damage(name: str, tokenizer: BaseTokenizer, chunks: ChunkBatch, substitutions: int) -> Damage:
     """Replace that many tokens of every chunk, at random places, by other ids, and force every chunk to decode."""
     tokens = substitute(chunks.encode(tokenizer), tokenizer.vocab_size, substitutions, generator())
     decoded, valid = tokenizer.try_decode(tokens, state=chunks.state)

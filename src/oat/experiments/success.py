@@ -29,7 +29,7 @@ class Row:
     absent: dict[int, int] = field(default_factory=dict)
     """Training seeds whose evaluation is not whole, and how many episodes there are of it; the row leaves them out."""
     commits: frozenset[str] = frozenset()
-    """Of the code that evaluated, where that was noted."""
+    """Commits of the code that evaluated, where that was noted."""
 
     @property
     def summaries(self) -> dict[str, Summary]:
@@ -132,7 +132,7 @@ def _published(success: float | None) -> str | None:
 
 
 def circumstances(study: Study) -> Iterator[str]:
-    """Say what any number of a study must be read with."""
+    """Yield the notes that every table of a study needs: its scale, and how long methods were trained."""
     scale = study.scale
     yield f"scale {scale.name}, preset {scale.preset}, {study.sim}, state observations; printed at commit {commit()}"
     if scale.minutes is not None:
@@ -161,7 +161,7 @@ def absences(rows: Iterable[Row]) -> list[str]:
 
 
 def _about(rows: Sequence[Row], tasks: int) -> Iterator[str]:
-    """Say how many episodes and seeds there are, and what went wrong in them."""
+    """Yield notes on how many episodes and seeds there are, and what went wrong in them."""
     yield from not_run(absences(rows))
     groups: dict[tuple[int, int], list[str]] = {}
     for row in rows:
@@ -190,7 +190,7 @@ def _problems(row: Row) -> Iterator[str]:
 
 
 def _ways(rows: Sequence[Row], *, alike: bool) -> Iterator[str]:
-    """Say by which protocol each row was made, where they were not made alike."""
+    """Yield a note on the protocol of each row, where they were not made alike."""
     groups: dict[str, list[str]] = {}
     for row in rows:
         for way in sorted({f"{protocol_name(r.key.protocol)} on {r.key.split} conditions" for r in row.records}):

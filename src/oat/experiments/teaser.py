@@ -29,7 +29,7 @@ from oat.training.policies import open_loop_errors
 NAME = "figure-teaser"
 _TOKENIZED = (BIN, FAST, QUEST, OAT)
 _STREAMED = (DP, OAT)
-_SHOWN_STEPS = (1, 2, 4, 8, 10)
+_SHOWN_STEPS = (1, 2, 4, 8, 10)  # OAT ends after 8 tokens, DP after 10 denoising steps
 
 
 def evaluations(study: Study) -> list[EvaluationRun]:

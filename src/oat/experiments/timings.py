@@ -24,11 +24,11 @@ from oat.experiments.study.study import Study
 from oat.export.export import write_graphs
 from oat.export.latency import time_calls
 from oat.export.loading import load_runtime
-from oat.policies import POLICIES, AutoregressivePolicy, ChunkPredictor, Policy, TokenDecoding
+from oat.policies import POLICIES, AutoregressivePolicy, BasePredictor, Policy, TokenDecoding
 from oat.policies.context import ContextConfig
 from oat.sims import find_simulator
 from oat.sims.config import SimulatorName
-from oat.tokenizers import TOKENIZERS, ActionTokenizer
+from oat.tokenizers import TOKENIZERS, BaseTokenizer
 from oat.tokenizers.measures import draw_chunks
 from oat.tokenizers.space import ActionSpace
 from oat.training.config import policy_preset_of
@@ -36,12 +36,13 @@ from oat.training.config import policy_preset_of
 _CHUNKS = 2048  # over whose tokens FAST's mean is taken
 _BLOCK = 2  # chunks of one method in a row: with many methods, each gets its share of what else the machine does
 _ONNX = " in ONNX Runtime"
+# A state as long as MetaWorld's, for all benchmarks: here, their shapes differ in the actions only.
 _CONTEXT = ContextConfig(vectors=(STATE,), vector_dims=(39,), tasks=("any",))
 
 
 def measure(study: Study) -> None:
     """Time everything in this process, one shape after the other, and keep each; what is kept is not timed again."""
-    torch.set_num_threads(1)
+    torch.set_num_threads(1)  # the table compares methods on one thread, and says so
     smoke = study.scale.name == "smoke"
     sims: Sequence[SimulatorName] = ("metaworld",) if smoke else tuple(paper.LATENCY)
     preset = "tiny" if smoke else "paper"
@@ -86,7 +87,7 @@ def _time_all(episodes: Episodes, preset: str, repeats: int, exported: bool) -> 
     calls: dict[str, Callable[[], object]] = {}
     for method in COMPARED:
         policy, usual = untrained(method, windows, preset)
-        runners: dict[str, ChunkPredictor] = {"": policy}
+        runners: dict[str, BasePredictor] = {"": policy}
         # How many tokens FAST takes for a chunk is not known beforehand, so that it is not exported.
         if exported and method.tokenizer != "fast":
             runners[_ONNX] = _export(policy)
@@ -120,14 +121,14 @@ def untrained(method: Method, windows: Windows, preset: str) -> tuple[Policy, fl
     return policy.eval(), tokens
 
 
-def _mean_tokens(tokenizer: ActionTokenizer, windows: Windows) -> float:
+def _mean_tokens(tokenizer: BaseTokenizer, windows: Windows) -> float:
     """Return the mean number of tokens per chunk, measured where it depends on the chunk."""
     if tokenizer.total:
         return float(tokenizer.max_tokens)
     return float(draw_chunks(windows, tokenizer, _CHUNKS).encode(tokenizer).lengths.double().mean())
 
 
-def _export(policy: Policy) -> ChunkPredictor:
+def _export(policy: Policy) -> BasePredictor:
     """Return the policy as ONNX Runtime runs it, on one thread."""
     with tempfile.TemporaryDirectory() as folder:
         write_graphs(policy, Path(folder))

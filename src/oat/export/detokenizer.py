@@ -11,7 +11,7 @@ from oat.errors import InvalidOption
 from oat.export.folded_blocks import FoldedBlock, FoldedBlocks, FoldedMemory
 from oat.nn.transformer import DecoderBlock
 from oat.tokenizers.autoencoder import AutoencoderTokenizer
-from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.decoder import SinglePassDecoder
 from oat.tokenizers.tokens import Tokens
 
@@ -27,7 +27,7 @@ class Detokenizer(nn.Module):
     Ids come as wide as the longest sequence; what follows a row's length does not count.
     """
 
-    def __init__(self, tokenizer: ActionTokenizer) -> None:
+    def __init__(self, tokenizer: BaseTokenizer) -> None:
         super().__init__()
         self.tokenizer = tokenizer
 
@@ -100,7 +100,7 @@ class SinglePassDetokenizer(Detokenizer):
         return torch.cat([self.codes[ids] * kept, kept, 1 - kept], dim=-1)
 
 
-def make_detokenizer(tokenizer: ActionTokenizer) -> Detokenizer:
+def make_detokenizer(tokenizer: BaseTokenizer) -> Detokenizer:
     """Return the fastest for the tokenizer's kind, or raise `InvalidOption` where decoding is not a tensor program."""
     if tokenizer.not_a_graph is not None:
         raise InvalidOption(f"{tokenizer.kind} {tokenizer.not_a_graph}, which ONNX cannot do; use its checkpoint")

@@ -20,7 +20,7 @@ from oat.export.graphs import Graph
 from oat.export.loading import RUNTIME, load_runtime
 from oat.io.checkpoints import CONFIG_FILE, VERSION, config_to_json, staged_checkpoint
 from oat.io.extras import import_extra
-from oat.policies import ChunkPredictor, Noise, Policy, load_policy
+from oat.policies import BasePredictor, Noise, Policy, load_policy
 
 _OPSET = 20
 _CHECKED = 256  # random observations on which an export is held against its policy
@@ -80,7 +80,7 @@ def write_graphs(policy: Policy, folder: Path, precision: Precision = "float32")
     (folder / CONFIG_FILE).write_text(json.dumps(described, indent=2, ensure_ascii=False))
 
 
-def compare(first: ChunkPredictor, second: ChunkPredictor, rows: int = _CHECKED, seed: int = 0) -> Agreement:
+def compare(first: BasePredictor, second: BasePredictor, rows: int = _CHECKED, seed: int = 0) -> Agreement:
     """Return how far two policies agree on the same random observations."""
     observation = first.random_observation(rows, seed)
     noise = Noise.of([seed] * rows, range(rows))

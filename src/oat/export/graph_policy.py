@@ -16,11 +16,11 @@ from oat.export.graphs import Graph
 from oat.interfaces import Observation
 from oat.policies.context import ContextConfig, Values, read_values
 from oat.policies.policy import Policy
-from oat.policies.predictor import ChunkPredictor
+from oat.policies.predictor import BasePredictor
 from oat.tokenizers.space import ActionSpace
 
 
-class GraphPolicy(ChunkPredictor):
+class GraphPolicy(BasePredictor):
     """Hold a kind's graphs and run them; what needs no weights is done here. For one thread at a time.
 
     A kind of policy names its class in `exported_as`.

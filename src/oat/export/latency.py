@@ -16,7 +16,7 @@ from oat.errors import InvalidOption
 from oat.export.config import EngineName, LatencyConfig
 from oat.export.export import write_graphs
 from oat.export.loading import compile_policy, load_predictor, load_runtime
-from oat.policies import ChunkPredictor, Decoding, DecodingOptions, Policy
+from oat.policies import BasePredictor, Decoding, DecodingOptions, Policy
 from oat.tables.terminal import make_rich_table
 
 Name = TypeVar("Name", bound=str)
@@ -35,7 +35,7 @@ def measure_latency(config: LatencyConfig) -> None:
 
 
 def _add_row(
-    table: Table, predictors: Mapping[EngineName, ChunkPredictor], decoding: Decoding, rows: int, repeats: int
+    table: Table, predictors: Mapping[EngineName, BasePredictor], decoding: Decoding, rows: int, repeats: int
 ) -> None:
     calls = {
         name: partial(each.predict_chunk, each.random_observation(rows), decoding) for name, each in predictors.items()
@@ -63,11 +63,11 @@ def _quantiles(times: np.ndarray) -> str:
     return " / ".join(f"{value:.2f}" for value in np.quantile(times, (0.5, 0.95, 0.99)))
 
 
-def _predictors(config: LatencyConfig) -> dict[EngineName, ChunkPredictor]:
+def _predictors(config: LatencyConfig) -> dict[EngineName, BasePredictor]:
     policy = load_predictor(config.policy, config.threads)
     if not isinstance(policy, Policy):
         return {"onnx": policy}
-    predictors: dict[EngineName, ChunkPredictor] = {}
+    predictors: dict[EngineName, BasePredictor] = {}
     if "eager" in config.engines:
         predictors["eager"] = policy
     if "compiled" in config.engines:
@@ -79,7 +79,7 @@ def _predictors(config: LatencyConfig) -> dict[EngineName, ChunkPredictor]:
     return predictors
 
 
-def _compiled(policy: Policy) -> ChunkPredictor:
+def _compiled(policy: Policy) -> BasePredictor:
     compiled = compile_policy(policy)
     try:
         compiled.predict_chunk(compiled.random_observation(1))
@@ -92,7 +92,7 @@ def _compiled(policy: Policy) -> ChunkPredictor:
     return compiled
 
 
-def _decodings(config: LatencyConfig, policy: ChunkPredictor) -> list[Decoding]:
+def _decodings(config: LatencyConfig, policy: BasePredictor) -> list[Decoding]:
     """Return those decodings with the prefix lengths that are asked for which the policy can do."""
     asked = DecodingOptions(config.num_tokens if policy.anytime else (None,), num_actions=config.num_actions)
     return policy.decodings(asked.only(policy.options))

@@ -10,7 +10,7 @@ from oat.errors import CheckpointError, InvalidOption
 from oat.export.engines import OnnxEngine, TorchEngine
 from oat.export.graph_policy import GraphPolicy, graph_class
 from oat.io.checkpoints import CONFIG_FILE, VERSION, checkpoint_kind, config_from_json
-from oat.policies import POLICIES, ChunkPredictor, Policy, load_policy
+from oat.policies import POLICIES, BasePredictor, Policy, load_policy
 from oat.policies.context import ContextConfig
 from oat.tokenizers.space import ActionSpace
 
@@ -18,7 +18,7 @@ RUNTIME = "runtime"
 """The kind that config.json of an export tells."""
 
 
-def load_predictor(path: Path, threads: int = 1, compiled: bool = False) -> ChunkPredictor:
+def load_predictor(path: Path, threads: int = 1, compiled: bool = False) -> BasePredictor:
     """Return an export, or a checkpoint or run, as it is or through PyTorch's compiler."""
     torch.set_num_threads(threads)
     if checkpoint_kind(path) == RUNTIME:

@@ -22,6 +22,7 @@ from oat.tokenizers.oat import PROCESSOR_CONFIG, OATTokenizer
 from oat.tokenizers.tokens import Array
 from oat.tokenizers.tolerance import MaxError
 
+# Before the imports that need it: where it is missing, the error says what to install.
 import_extra("transformers", "hf")
 from huggingface_hub import HfApi, hf_hub_download  # noqa: E402
 from transformers.processing_utils import ProcessorMixin  # noqa: E402
@@ -32,7 +33,7 @@ _DOWNLOAD_OPTIONS = ("revision", "token", "cache_dir", "force_download", "local_
 class OATProcessor(ProcessorMixin):
     """Turn chunks in action units into ordered tokens and back; every prefix decodes.
 
-    Where FAST's processor would be, this one works, too; `oat` is the tokenizer inside.
+    It can stand wherever FAST's processor is called; `oat` is the tokenizer inside.
     """
 
     attributes: ClassVar[list[str]] = []  # none of transformers' own; before version 5 it looks here
@@ -48,17 +49,17 @@ class OATProcessor(ProcessorMixin):
 
     @property
     def max_tokens(self) -> int:
-        """Return the tokens of a whole chunk."""
+        """Return the number of tokens of a whole chunk."""
         return self.oat.max_tokens
 
     @property
     def time_horizon(self) -> int:
-        """Return the actions per chunk."""
+        """Return the number of actions in a chunk, under FAST's name for it."""
         return self.oat.action_horizon
 
     @property
     def action_dim(self) -> int:
-        """Return the numbers per action."""
+        """Return the number of values in an action."""
         return self.oat.action_dim
 
     def __call__(
@@ -125,6 +126,7 @@ class OATProcessor(ProcessorMixin):
         tokenizer = OATTokenizer.fit(torch.stack(chunks), levels=levels_within(vocab_size), **how)
         record = tokenizer.training_record
         options = f"vocab_size={vocab_size}, preset={preset!r}, steps={record.step}, seed={seed}"
+        # The card should show the call that was made, and not the one that it was passed on as.
         tokenizer.training_record = replace(record, command=f"OATProcessor.fit(action_data, {options})")
         return cls(tokenizer)
 
@@ -134,6 +136,7 @@ class OATProcessor(ProcessorMixin):
         directory = Path(pretrained_model_name_or_path).expanduser()
         if not directory.is_dir():
             chosen = {name: options[name] for name in _DOWNLOAD_OPTIONS if name in options}
+            # Only what loading reads: not the card, nor another copy of this file.
             for file in (CONFIG_FILE, WEIGHTS_FILE):
                 directory = Path(hf_hub_download(str(pretrained_model_name_or_path), file, **chosen)).parent
         return cls(OATTokenizer.load(directory))

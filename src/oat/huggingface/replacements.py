@@ -1,4 +1,4 @@
-"""What the stand-alone file has instead of what it leaves behind: shapes, flags, a progress bar, its own source."""
+"""Stand-ins for what the stand-alone file leaves behind: shapes, flags, a progress bar, its own source."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,12 +10,13 @@ from transformers.utils.logging import tqdm
 
 
 class Shaped:
-    """An array's type without its shape, which is there for readers."""
+    """Stand for jaxtyping's annotations: an array's type, without the shape, which is there for readers."""
 
     def __class_getitem__(cls, array_and_shape: tuple[Any, str]) -> Any:
         return array_and_shape[0]
 
 
+# The annotations that gathered modules use; gathering refuses any other, which the file would lack.
 Bool = Float = Float32 = Int64 = UInt64 = Shaped
 
 HIDDEN = "not an option"
@@ -48,6 +49,7 @@ class Progress:
 @contextmanager
 def progress_bar(description: str, total: int | None, completed: int = 0, quiet: bool = False) -> Iterator[Progress]:
     """Show a bar until the block ends; transformers' settings can silence it, too."""
+    # disable=None leaves the choice to tqdm, which shows no bar where nobody looks at a terminal.
     with tqdm(desc=description, total=total, initial=completed, disable=quiet or None) as bar:
         yield Progress(bar)
 

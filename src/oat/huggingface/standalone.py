@@ -26,7 +26,7 @@ it needs torch, numpy and safetensors.
 '''
 
 Imports = dict[str, tuple[str, str | None]]
-"""For each imported name its module and the name there; None if it is the module itself."""
+"""Module and name there of each imported name; None if the name is the module itself."""
 
 
 @cache
@@ -42,6 +42,7 @@ def gather(module: str, name: str) -> str:
     parts = [_HEADER, _import_lines(found.imports)]
     seen = set[str]()
     for each in found.order.static_order():
+        # A definition that two modules share word for word, such as a type variable, is written once.
         texts = [text for _, text in sorted(found.chosen.get(each, {}).items()) if text not in seen]
         seen.update(texts)
         parts += [f"\n# --- {each} ---\n", *(f"\n{text}\n" for text in texts)] if texts else []
@@ -61,7 +62,7 @@ def _import_lines(imports: Imports) -> str:
 
 @dataclass(frozen=True)
 class _Module:
-    """Hold a module's top level, taken apart."""
+    """Hold the statements at a module's top level: what each defines, and what is imported."""
 
     lines: list[str]
     definitions: dict[str, ast.stmt] = field(default_factory=dict)
@@ -83,6 +84,7 @@ class _Module:
 
 @cache
 def _read(name: str) -> _Module:
+    """Return a module's statements, read from its source without importing it."""
     spec = find_spec(name)
     loader = None if spec is None else spec.loader
     assert isinstance(loader, InspectLoader), f"no source of {name}"
@@ -114,18 +116,18 @@ def _bound(statement: ast.stmt) -> set[str]:
 
 
 class _Gathering:
-    """Collect what is found to be needed."""
+    """Collect the definitions and imports that a class needs, starting from its own."""
 
     def __init__(self) -> None:
         self.order = TopologicalSorter[str]()
         self.chosen: dict[str, dict[int, str]] = {}
-        """For each module its statements by their line."""
+        """Texts of the statements that are needed, by module and line."""
         self.imports: Imports = {}
-        """Names from other packages."""
+        """Imports from other packages that the file begins with."""
         self._texts: dict[str, str] = {}
 
     def add(self, module: str, name: str) -> None:
-        """Take what the name means in the module, and all that refers to; builtins and local variables mean nothing."""
+        """Add the definition or import of a name, and all that it refers to; builtins and local variables have none."""
         source = _read(module)
         if name in source.definitions:
             self._define(module, source.definitions[name])
@@ -136,6 +138,7 @@ class _Gathering:
         origin = _REPLACED.get(origin, origin)
         if not origin.startswith(_PACKAGE):
             known = self.imports.setdefault(name, (origin, original))
+            # One file has one namespace: two meanings of a name would silently replace each other.
             assert known == (origin, original), f"{name} is from {origin} in {module}, but from {known[0]} elsewhere"
             return
         assert original == name, f"{module} must import {original} from {origin} under its own name"
@@ -148,7 +151,7 @@ class _Gathering:
         text = _read(module).text(statement)
         chosen = self.chosen.setdefault(module, {})
         if statement.lineno in chosen:
-            return
+            return  # definitions may refer to each other in circles
         chosen[statement.lineno] = text
         for name in _bound(statement):
             assert self._texts.setdefault(name, text) == text, f"{name} of {module} is something else elsewhere, too"

@@ -1,4 +1,4 @@
-"""Action tokens inside a language model: which of its ids they are, and how to make it write nothing else."""
+"""Action tokens inside a language model: which of its ids stand for them, and how to make it write nothing else."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class ActionVocabulary:
     first: int
     """The id of action token 0."""
     size: int
-    """How many action tokens there are."""
+    """Number of action tokens."""
     backwards: bool = False
 
     @classmethod
@@ -67,6 +67,7 @@ class ActionVocabulary:
         return tokens
 
     def _check(self, tokens: list[int], given: list[int]) -> None:
+        """Raise InvalidTokens for a token outside the vocabulary, naming the number that the caller gave for it."""
         for place, (token, number) in enumerate(zip(tokens, given, strict=True)):
             if not 0 <= token < self.size:
                 raise InvalidTokens(f"id {number} at place {place} is not one of the {self.size} action tokens")
@@ -98,6 +99,7 @@ class ActionTokensOnly(LogitsProcessor):
         self, input_ids: Int64[Tensor, "batch length"], scores: Float[Tensor, "batch vocab"]
     ) -> Float[Tensor, "batch vocab"]:
         written = input_ids.shape[1] - self.prompt_length
+        # By length alone: rows of a batch are padded on the left, so that all prompts end at the same place.
         if written < self.num_tokens:
             allowed = self.vocabulary.mask(scores.shape[1])
         else:

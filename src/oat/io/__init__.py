@@ -1,1 +1,1 @@
-"""Files and processes: what everything else writes, reads and starts with."""
+"""Files, processes and the command line: helpers that every other package uses."""

@@ -57,6 +57,7 @@ def staged_file(target: Path, durable: bool = True) -> Iterator[Path]:
 
 def identity(path: Path) -> int | None:
     """Return a number by which to tell whether a path still names the same directory; None when there is nothing."""
+    # The inode: a directory that is renamed into the same place has another one.
     try:
         return path.stat().st_ino
     except (FileNotFoundError, NotADirectoryError):
@@ -89,7 +90,7 @@ class StagedDirectory:
                 self._move()
             else:
                 self._swap()
-            _sync(self.target.parent)
+            _sync(self.target.parent)  # the renaming itself is an entry of the parent directory
 
     def _move(self) -> None:
         try:
@@ -156,6 +157,7 @@ def link_or_copy(source: Path, destination: Path) -> None:
 
 def _beside(target: Path) -> Path:
     """Return a free path next to `target`, after removing those that killed processes of this machine left."""
+    # Host and process are in the name, because on a shared file system only the owner's machine can tell if it lives.
     prefix = f".{target.stem[:100]}.partial-{socket.gethostname()}-"
     for left in target.parent.glob(f"{_escaped(prefix)}*"):
         owner = left.name.removeprefix(prefix).split("-")[0]

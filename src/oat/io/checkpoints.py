@@ -22,20 +22,27 @@ from oat.errors import CheckpointError, OatError
 from oat.io.atomic import staged_directory
 from oat.io.model_cards import ModelCard
 
-FORMAT, VERSION = "oat", 1
-CONFIG_FILE, WEIGHTS_FILE, CARD_FILE = "config.json", "model.safetensors", "README.md"
+FORMAT = "oat"
+VERSION = 1
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+CARD_FILE = "README.md"
 BEST = "best"
 """The folder of a run that holds its best checkpoint."""
+LAST = "last"
+"""The folder of a run that holds its latest checkpoint, from which it resumes."""
+LOG_FILE = "metrics.jsonl"
+"""The file of a run that holds what it logged, a line of JSON each time."""
 
 Config = TypeVar("Config")
 
 
 @runtime_checkable
 class KnowsItsJson(Protocol):
-    """A value that is stored in its own way, such as an action transform, whose class its JSON must name."""
+    """Describe a value that is stored in its own way, such as an action transform, whose class its JSON must name."""
 
     def to_json(self) -> Any:
-        """Return what config.json holds of it."""
+        """Return the value as config.json holds it."""
         ...
 
     @classmethod
@@ -46,7 +53,7 @@ class KnowsItsJson(Protocol):
 
 @contextmanager
 def staged_checkpoint(directory: Path, kind: str) -> Iterator[Path]:
-    """A directory to fill that replaces an earlier checkpoint of this kind at once; anything else is left alone."""
+    """Yield a directory to fill, which then replaces an earlier checkpoint of this kind; refuse to replace others."""
     free = not directory.exists() or (directory.is_dir() and not any(directory.iterdir()))
     found = checkpoint_kind(directory)
     if not free and found != kind:
@@ -57,9 +64,10 @@ def staged_checkpoint(directory: Path, kind: str) -> Iterator[Path]:
 
 
 def checkpoint_kind(directory: Path) -> str | None:
-    """The kind of checkpoint there; None if it is not one of ours: language models have a config.json, too."""
+    """Return the kind of checkpoint in a directory; None if it is not one of ours."""
     try:
         config = json.loads((directory / CONFIG_FILE).read_text("utf-8"))
+        # Language models and others have a config.json, too.
         return str(config["kind"]) if config["format"] == FORMAT else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -68,7 +76,7 @@ def checkpoint_kind(directory: Path) -> str | None:
 def write_checkpoint(
     directory: Path, kind: str, config: dict[str, Any], tensors: dict[str, Tensor], card: ModelCard
 ) -> None:
-    """Write the three files into an existing directory."""
+    """Write configuration, weights and card into an existing directory."""
     weights = save_tensors({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
     described = {"format": FORMAT, "version": VERSION, "kind": kind, "weights_sha256": _hash(weights), **config}
     (directory / WEIGHTS_FILE).write_bytes(weights)
@@ -77,23 +85,24 @@ def write_checkpoint(
 
 
 def find_checkpoint(path: str | Path) -> Path:
-    """The checkpoint at a path, or the best one of the run there."""
+    """Return the path of the checkpoint there, or of the best one if it is a run."""
     path = Path(path).expanduser()
     return path if (path / CONFIG_FILE).exists() or not (path / BEST).exists() else path / BEST
 
 
 def fingerprint(directory: Path) -> str:
-    """Tells checkpoints apart: the hash of all configurations inside, which hold the hashes of their weights."""
+    """Return a hash that tells checkpoints apart: of all configurations inside, which hold the hashes of weights."""
     files = sorted(directory.rglob(CONFIG_FILE), key=lambda file: file.relative_to(directory).as_posix())
     return _hash(b"".join(file.read_bytes() for file in files))[:12]
 
 
 def load_checkpoint(directory: Path, kinds: Collection[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The configuration and the tensors, or an error that says what is there instead."""
+    """Return the configuration and the tensors; raise `CheckpointError`, which says what is there instead."""
     try:
         config = json.loads((directory / CONFIG_FILE).read_text("utf-8"))
         weights = (directory / WEIGHTS_FILE).read_bytes()
-        kind, version = config["kind"], config["version"]
+        kind = config["kind"]
+        version = config["version"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{directory} is not a readable checkpoint ({type(error).__name__}: {error})") from error
     if version != VERSION:
@@ -120,7 +129,7 @@ def config_to_json(config: Any) -> Any:
 
 
 def config_from_json(kind: type[Config], values: dict[str, Any]) -> Config:
-    """Return the dataclass that `config_to_json` described."""
+    """Return the dataclass that `config_to_json` described; raise `CheckpointError` for values that do not fit it."""
     hints = typing.get_type_hints(kind)
     try:
         return kind(**{name: _value(hints[name], value) for name, value in values.items()})
@@ -129,6 +138,7 @@ def config_from_json(kind: type[Config], values: dict[str, Any]) -> Config:
 
 
 def _value(hint: Any, value: Any) -> Any:
+    """Return a JSON value as the type that the field is annotated with; JSON has lists where fields have tuples."""
     if isinstance(hint, type) and issubclass(hint, KnowsItsJson):
         return hint.from_json(value)
     if isinstance(value, dict):  # perhaps an optional dataclass

@@ -1,4 +1,4 @@
-"""The command that gives a configuration: what model cards and the logs of studies tell."""
+"""Commands from configurations, for model cards and the logs of studies."""
 
 import shlex
 import typing
@@ -13,7 +13,7 @@ from oat.io.options import options_of, value_at
 def command_line(verb: str, config: Any) -> str:
     """Return the command that gives this configuration, without options that have their default value.
 
-    --resume is left out: it is how to continue a run, and no part of what the run makes.
+    --resume is left out: it says how to continue a run, and is not a part of what the run makes.
     """
     return shlex.join(["oat", verb, *_words(config)])
 

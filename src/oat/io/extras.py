@@ -6,7 +6,7 @@ from types import ModuleType
 from oat.errors import MissingExtra
 
 DISTRIBUTION = "ordered-action-tokenization"
-"""What `pip install` is told; `oat` on PyPI belongs to another project."""
+"""Name that `pip install` needs; `oat` on PyPI belongs to another project."""
 
 
 def import_extra(module: str, extra: str) -> ModuleType:
@@ -14,7 +14,7 @@ def import_extra(module: str, extra: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        missing = error.name or module
+        missing = error.name or module  # the package may be there, and lack one that it needs itself
         raise MissingExtra(
             f"this needs the Python package {missing!r}, which is not installed: pip install '{DISTRIBUTION}[{extra}]'"
         ) from error

@@ -1,4 +1,4 @@
-"""How fields of a configuration appear on the command line, where that differs from how they are called."""
+"""Annotations that say how a field of a configuration appears on the command line, if not under its own name."""
 
 from typing import Any
 

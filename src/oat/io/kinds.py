@@ -1,4 +1,4 @@
-"""The kinds of one thing, by name: a mapping to classes that imports a class when it is first looked up.
+"""Registries of kinds: mappings from names to classes, which import a class when it is first looked up.
 
 Our own kinds need torch, which takes seconds to import; a command's help needs only their names and configurations.
 """
@@ -22,7 +22,7 @@ class Later:
     config: type[Any]
 
     def load(self) -> Any:
-        """Import the class."""
+        """Import the module and return the class."""
         return getattr(import_module(self.module), self.name)
 
 
@@ -30,7 +30,7 @@ class Kinds(MutableMapping[str, type[Kind]]):
     """Map names to classes, each of which has its configuration as `config_class`; assigning registers one more."""
 
     def __init__(self, sort: str, known: Mapping[str, Later]) -> None:
-        """Name the sort of thing, as errors should call it, and the kinds known from the beginning."""
+        """Take the sort of thing, as errors should call it, and the kinds that are known from the beginning."""
         self.sort = sort
         self._known: dict[str, type[Kind] | Later] = dict(known)
 

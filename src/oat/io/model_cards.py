@@ -19,26 +19,26 @@ CITATION = """@article{liu2026oat,
 
 @dataclass(frozen=True)
 class ModelCard:
-    """What a card says."""
+    """Hold everything that the card of a checkpoint says."""
 
     title: str
     about: str
-    """What the model is, in a sentence or two."""
+    """Description of the model, in a sentence or two."""
     load: str
-    """Python that loads it from the path it calls DIRECTORY."""
+    """Python that loads the model from a path, for which it says DIRECTORY."""
     tags: tuple[str, ...]
     shapes: Mapping[str, str]
     ranges: Sequence[tuple[float, float, float, float]]
     """Each action dimension's lowest and highest value in fitting, its centre and its spread."""
     record: TrainingRecord
-    """What config.json records of the data, the training and its measures."""
+    """Record of the data, the training and its measures, as config.json holds it."""
     bits: float | None = None
     """Bits per token, where measures are those of a tokenizer's prefixes."""
     library: str = "oat"
     """The Python package that loads it."""
 
     def render(self, weights_sha256: str) -> str:
-        """The card as Markdown with the Hub's front matter."""
+        """Return the card as Markdown, with the front matter that the Hub reads."""
         front = [f"library_name: {self.library}", "pipeline_tag: robotics", "tags:", *(f"- {tag}" for tag in self.tags)]
         sections = {
             "How to load it": f"With this directory's path for DIRECTORY:\n\n```python\n{self.load.strip()}\n```",
@@ -121,6 +121,7 @@ def _single_measures(measures: Measures) -> str:
 
 
 def _shown(value: object) -> str:
+    """Return a value as a cell of the card: rounded, or with commas between thousands."""
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, int) and not isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""The values of a configuration by the names of their command-line options, whatever part of it they are in."""
+"""Options of nested configurations: read and change a value by its name on the command line, wherever it is inside."""
 
 import typing
 from collections.abc import Iterator, Mapping
@@ -17,8 +17,9 @@ def options_of(config: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
         hint = hints[each.name]
         extras = getattr(hint, "__metadata__", ())
         if any(extra is HIDDEN for extra in extras):
-            continue
+            continue  # it follows from other fields, so that nobody may set it
         kind = typing.get_args(hint)[0] if extras else hint
+        # Of a value, the class inside may be a subclass of the annotated one, with options of its own.
         inner = kind if isinstance(config, type) else getattr(config, each.name)
         if is_dataclass(inner):
             yield from ((name, (each.name, *path)) for name, path in options_of(inner))

@@ -1,4 +1,4 @@
-"""Processes that end when they must: single-threaded workers that never outlive their parent, and this process."""
+"""Processes that end when they must: single-threaded workers that never outlive their parent."""
 
 import contextlib
 import multiprocessing
@@ -58,11 +58,12 @@ def leave_within(seconds: float, status: int) -> None:
 
 def _start_worker() -> None:
     """Prepare a worker: leave Ctrl-C to the parent, and exit as soon as the parent is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to all processes of the group
     parent = multiprocessing.parent_process()
     assert parent is not None
 
     def exit_with_parent() -> None:
+        # A killed parent cannot end its workers: each of them must notice.
         multiprocessing.connection.wait([parent.sentinel])
         os._exit(1)
 

@@ -33,5 +33,6 @@ def progress_bar(description: str, total: int | None, completed: int = 0, quiet:
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )
+    # Standard output is for results, which may be piped into a program.
     with RichProgress(*columns, console=Console(stderr=True), disable=quiet) as bar:
         yield Progress(bar, bar.add_task(description, total=total, completed=completed, note=""))

@@ -1,4 +1,4 @@
-"""What a checkpoint remembers of its making: data, split, recipe, command, and what it was worth on held-out data.
+"""Records of how a checkpoint was made: data, split, recipe, command, and its measures on held-out data.
 
 `TrainingRecord` and `Measures` are what stages hand each other. Only here do they become JSON and are read back: in
 config.json measures have flat names, such as "mse_3" for the error of three tokens.
@@ -17,10 +17,10 @@ _NUMBERED = re.compile(r"(mse|nll|accuracy)_(\d+)")
 
 @dataclass(frozen=True)
 class Measures:
-    """Hold what a model was worth on held-out chunks; None or nothing where a kind of model has no such measure."""
+    """Hold the measures of a model on held-out chunks; None or empty where its kind has no such measure."""
 
     score: float | None = None
-    """Decides which checkpoint of a run is the best; smaller is better."""
+    """Number that decides which checkpoint of a run is the best; smaller is better."""
     tokens: float | None = None
     """Mean tokens per chunk, where that varies."""
     mse: float | None = None
@@ -30,13 +30,13 @@ class Measures:
     nll_of_chunk: float | None = None
     """Negative log-likelihood of a chunk's tokens under a policy, in nats."""
     mse_of_prefix: Mapping[int, float] = field(default_factory=dict)
-    """The same error by the number of tokens that are decoded."""
+    """Mean squared error in model space, by the number of tokens that are decoded."""
     nll_of_token: Mapping[int, float] = field(default_factory=dict)
     """Negative log-likelihood by position, the first token being 1."""
     accuracy_of_token: Mapping[int, float] = field(default_factory=dict)
-    """How often the most likely token is the right one, by position."""
+    """Share of chunks whose most likely token is the right one, by position."""
     others: Mapping[str, float] = field(default_factory=dict)
-    """What only one kind of model measures, by its name."""
+    """Measures that only one kind of model has, by name."""
 
     def error(self, num_tokens: int | None = None) -> float | None:
         """Return the error of a prefix, or of whole chunks; None where it was not measured."""
@@ -92,7 +92,7 @@ class TrainingRecord:
     """Hold how a tokenizer was fitted or a policy trained; None where nobody noted it."""
 
     data: str | None = None
-    """Where the demonstrations were, or what they were."""
+    """Path of the demonstrations, or a description of them."""
     episodes: int | None = None
     frames: int | None = None
     tasks: int | None = None
@@ -101,7 +101,7 @@ class TrainingRecord:
     seed: int | None = None
     """Seed of the split and of the training."""
     command: str | None = None
-    """What to type to make it again."""
+    """Command or call that makes the model again."""
     normalization: str | None = None
     demonstrator: str | None = None
     """Who demonstrated: "scripted", "human", or "unknown"."""
@@ -140,6 +140,7 @@ class TrainingRecord:
             value = values.get(name)
             if value is None:
                 continue
+            # In Python a bool is an int, but no field of the record is a truth value.
             if isinstance(value, bool) or not isinstance(value, allowed):
                 raise CheckpointError(f"{name!r} of the training record cannot be {value!r}")
             known[name] = value
@@ -162,7 +163,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "step": int,
     "measures": Mapping,
 }
-"""What JSON may hold for each field."""
+"""Types that JSON may have for each field of a `TrainingRecord`."""
 
 
 def stored_record(config: Mapping[str, Any]) -> TrainingRecord:

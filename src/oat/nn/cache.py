@@ -45,9 +45,9 @@ class KeyValueCache:
 
     def next_position(self) -> Iterator[CachePlace]:
         """Return every layer's part of the cache at one position more."""
-        here = self.memory[..., self.length, None, :]
+        here = self.memory.narrow(-2, self.length, 1)
         self.length += 1
-        seen = self.memory[..., : self.length, :]
+        seen = self.memory.narrow(-2, 0, self.length)
         # The views of all layers come from four calls; sliced one by one they would take longer than the attention.
         parts = (pair.unbind() for half in (here, seen) for pair in half.unbind())
         return map(CachePlace, *parts)

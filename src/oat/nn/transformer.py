@@ -46,16 +46,11 @@ def gelu(x: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n dim"]:
     return F.gelu(columns).mT.reshape(x.shape)
 
 
-def split_heads(x: Float[Tensor, "batch *time dim"], width: Width) -> Heads:
+def split_heads(x: Float[Tensor, "batch *time dim"], heads: int, head_dim: int) -> Heads:
     """Return a tensor's heads, each with its part of the last axis."""
     if x.ndim == 2:
-        return x.view(-1, width.heads, 1, width.head_dim)
-    return x.view(*x.shape[:2], width.heads, width.head_dim).transpose(1, 2)
-
-
-def merge_heads(x: Heads, rows: bool) -> Float[Tensor, "batch *time dim"]:
-    """Return the heads side by side on the last axis, as `split_heads` found them: of rows, or of sequences."""
-    return x.flatten(1) if rows else x.transpose(1, 2).flatten(2)
+        return x.view(-1, heads, 1, head_dim)
+    return x.view(*x.shape[:2], heads, head_dim).transpose(1, 2)
 
 
 def along_outputs(weight: Float[Tensor, "outputs inputs"]) -> nn.Parameter:
@@ -96,6 +91,8 @@ class Attention(nn.Module):
     def __init__(self, width: Width) -> None:
         super().__init__()
         self.width = width
+        self.heads = width.heads
+        self.head_dim = width.head_dim
         self.query = make_linear(width.dim, width.dim)
         self.key_value = make_linear(width.dim, 2 * width.dim)
         self.out = make_linear(width.dim, width.dim)
@@ -104,8 +101,9 @@ class Attention(nn.Module):
 
     def keys_values(self, memory: Float[Tensor, "batch *k dim"]) -> KeysValues:
         """Return what queries are compared with and what they receive."""
-        keys, values = self.key_value.project(memory).chunk(2, -1)
-        return normalize(self.key_norm, split_heads(keys, self.width)), split_heads(values, self.width)
+        pair = split_heads(self.key_value.project(memory), 2 * self.heads, self.head_dim)
+        keys, values = torch.split(pair, self.heads, 1)
+        return normalize(self.key_norm, keys), values
 
     def add_to(
         self,
@@ -117,12 +115,14 @@ class Attention(nn.Module):
     ) -> Float[Tensor, "batch *q dim"]:
         """Return x plus what the queries read from keys and values; `mask` is True where a query may look."""
         keys, values = keys_values
-        asked = normalize(self.query_norm, split_heads(self.query.project(queries), self.width))
+        rows = queries.ndim == 2
+        asked = normalize(self.query_norm, split_heads(self.query.project(queries), self.heads, self.head_dim))
+        if rows:
+            return self.out.add_to(x, F.scaled_dot_product_attention(asked, keys, values, mask).flatten(1))
         # Queries that are the same for all rows are projected once.
-        if asked.shape[0] != keys.shape[0]:
-            asked = asked.expand(keys.shape[0], -1, -1, -1)
-        mixed = F.scaled_dot_product_attention(asked, keys, values, attn_mask=mask, is_causal=causal)
-        return self.out.add_to(x, merge_heads(mixed, rows=queries.ndim == 2))
+        asked = asked.expand(keys.shape[0], -1, -1, -1)
+        mixed = F.scaled_dot_product_attention(asked, keys, values, mask, is_causal=causal)
+        return self.out.add_to(x, mixed.transpose(1, 2).flatten(2))
 
 
 class GatedFeedForward(nn.Module):

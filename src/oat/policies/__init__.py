@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from oat.policies.diffusion import DiffusionPolicy
     from oat.policies.loading import load_policy
     from oat.policies.policy import Policy
-    from oat.policies.predictor import Chunk, ChunkPredictor
+    from oat.policies.predictor import BasePredictor, Chunk
     from oat.policies.regression import RegressionPolicy
 
 __all__ = [
     "POLICIES",
     "AutoregressivePolicy",
+    "BasePredictor",
     "Chunk",
-    "ChunkPredictor",
     "Decoding",
     "DecodingOptions",
     "Denoising",
@@ -49,7 +49,7 @@ POLICIES: "Kinds[Policy]" = Kinds(
 _LATER = {
     "AutoregressivePolicy": "oat.policies.autoregressive",
     "Chunk": "oat.policies.predictor",
-    "ChunkPredictor": "oat.policies.predictor",
+    "BasePredictor": "oat.policies.predictor",
     "Decoding": "oat.policies.decoding",
     "DecodingOptions": "oat.policies.decoding",
     "Denoising": "oat.policies.decoding",

@@ -23,7 +23,7 @@ from oat.policies.method_names import tokenizer_method
 from oat.policies.policy import Policy
 from oat.policies.predictor import Chunk
 from oat.policies.token_predictor import Ids, LogProbabilities, NextToken, TokenPredictor
-from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.loading import load_tokenizer
 from oat.tokenizers.tokens import Tokens
 
@@ -42,12 +42,12 @@ class AutoregressivePolicy(TokenPredictor, Policy):
     kind = "autoregressive"
     config_class = AutoregressiveConfig
     exported_as = "oat.export.token_graphs:GraphTokenPolicy"
-    tokenizer: ActionTokenizer
+    tokenizer: BaseTokenizer
 
     def __init__(
         self,
         context: ContextConfig,
-        tokenizer: ActionTokenizer,
+        tokenizer: BaseTokenizer,
         config: PolicyConfig | None = None,
         longest: int | None = None,
     ) -> None:
@@ -94,7 +94,7 @@ class AutoregressivePolicy(TokenPredictor, Policy):
         return tokenizer_method(self.tokenizer)
 
     @property
-    def teacher(self) -> ActionTokenizer:
+    def teacher(self) -> BaseTokenizer:
         return self.tokenizer
 
     @property
@@ -202,13 +202,15 @@ class AutoregressivePolicy(TokenPredictor, Policy):
         random = None if random is None else random.to(context.device)
         top_k = likely_tokens(decoding, self.outputs)
         last = torch.full((len(context),), self.bos, device=context.device)
+        embedding = self.embedding.weight
+        positions = self.positions
         with torch.inference_mode():
             sequence = Generation(self.backbone, context, length)
 
         def next_token(place: int) -> tuple[Tensor, Tensor]:
             nonlocal last
             with torch.inference_mode():
-                embedded = F.embedding(last, self.embedding.weight) + self.positions[place]
+                embedded = F.embedding(last, embedding) + positions[place]
                 logits = self._logits(sequence.step(embedded))
                 added = None if random is None else random[place]
                 last, log_probability = sample(logits, added, decoding.temperature, top_k)

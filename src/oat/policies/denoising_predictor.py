@@ -12,7 +12,7 @@ from torch import Tensor
 from oat.errors import InvalidOption
 from oat.policies.context import Values
 from oat.policies.decoding import Decoding, DecodingOptions, Denoising, Noise
-from oat.policies.predictor import Chunk, ChunkPredictor
+from oat.policies.predictor import BasePredictor, Chunk
 from oat.policies.stopping import StoppingRule
 
 TRAINING_STEPS = 100
@@ -47,7 +47,7 @@ def ddim_step(
     return then.sqrt() * clean + (1 - then).sqrt() * predicted_noise, clean
 
 
-class DenoisingPredictor(ChunkPredictor):
+class DenoisingPredictor(BasePredictor):
     """Denoise a random chunk step by step until the last one, or until a stopping rule wants a chunk."""
 
     options = frozenset({"denoising_steps"})

@@ -11,7 +11,7 @@ from torch import Tensor
 from oat.data.normalize import Normalizer
 from oat.policies.context import ContextConfig, Values
 from oat.policies.decoding import Decoding
-from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens
 
@@ -27,7 +27,7 @@ class PolicySetup:
     space: ActionSpace
     normalizer: Normalizer
     """Fitted to the training chunks, for kinds that predict actions; a tokenizer has its own."""
-    tokenizer: ActionTokenizer | None = None
+    tokenizer: BaseTokenizer | None = None
     """Given to kinds whose configuration says that they take one."""
     longest_tokens: int | None = None
     """The most tokens of a training chunk, where they were counted."""

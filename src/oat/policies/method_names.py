@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 from oat.tokenizers.autoencoder import AutoencoderTokenizer
-from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.config import OATConfig
 
 _ACTION_HORIZON = 32  # the paper's, which needs no mention
 
 
-def tokenizer_method(tokenizer: ActionTokenizer) -> str:
+def tokenizer_method(tokenizer: BaseTokenizer) -> str:
     """Return the name of the method: what is compared as one has one name, whatever its size."""
     unordered = tokenizer.prefix_decodable and tokenizer.config.objective.keep == "full"
     name = f"{tokenizer.kind}×" if unordered else tokenizer.kind

@@ -22,8 +22,8 @@ from oat.nn.vision import HuggingFaceVision
 from oat.policies.config import PolicyConfig
 from oat.policies.context import ContextConfig, ContextEncoder, Values
 from oat.policies.learning import HeldOut, Lesson, PolicySetup
-from oat.policies.predictor import ChunkPredictor
-from oat.tokenizers.base import ActionTokenizer
+from oat.policies.predictor import BasePredictor
+from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.space import ActionSpace
 
 _LOAD = """import oat
@@ -33,7 +33,7 @@ chunk = policy.predict_chunk(observation)  # an oat.Observation of one robot or 
 """
 
 
-class Policy(nn.Module, ChunkPredictor):
+class Policy(nn.Module, BasePredictor):
     """Context encoder and backbone, which all policies share; what is generated and learned, and how, is the kind's.
 
     A new kind is one file with a class like this, and one line in `oat.policies.POLICIES`.
@@ -86,7 +86,7 @@ class Policy(nn.Module, ChunkPredictor):
         return self.kind
 
     @property
-    def teacher(self) -> ActionTokenizer | None:
+    def teacher(self) -> BaseTokenizer | None:
         """Return the tokenizer whose tokens it learns, if it learns tokens."""
         return None
 

@@ -45,7 +45,7 @@ class Chunk:
         return Chunk(self.actions[rows], self.valid[rows], self.steps[rows], tokens, log_probabilities)
 
 
-class ChunkPredictor(ABC):
+class BasePredictor(ABC):
     """Predict chunks of actions; PyTorch's policies and exported ones differ only in how they read and generate."""
 
     kind: ClassVar[str]

@@ -18,7 +18,7 @@ from oat.policies.context import ContextConfig, Values
 from oat.policies.decoding import Decoding, Noise, OnePass
 from oat.policies.learning import Lesson, PolicySetup
 from oat.policies.policy import Policy
-from oat.policies.predictor import Chunk, ChunkPredictor
+from oat.policies.predictor import BasePredictor, Chunk
 from oat.policies.stopping import StoppingRule
 from oat.tokenizers.space import ActionSpace
 
@@ -65,7 +65,7 @@ class ResidualMLP(nn.Module):
         return self.out(F.gelu(self.norm(x)))
 
 
-class RegressionPredictor(ChunkPredictor):
+class RegressionPredictor(BasePredictor):
     """Predict a chunk in one pass, which PyTorch's regression policy and exported ones do each in their own way."""
 
     has_no = "predicts a chunk in one pass, generates no tokens and does not denoise"

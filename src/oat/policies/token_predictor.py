@@ -10,7 +10,7 @@ from torch import Tensor
 
 from oat.policies.context import Values
 from oat.policies.decoding import Decoding, DecodingOptions, Noise, TokenDecoding, TokenLimits
-from oat.policies.predictor import Chunk, ChunkPredictor
+from oat.policies.predictor import BasePredictor, Chunk
 from oat.policies.stopping import StoppingRule
 
 Ids = Int64[Tensor, "batch tokens"]
@@ -19,7 +19,7 @@ NextToken = Callable[[int], tuple[Int64[Tensor, " batch"], Float[Tensor, " batch
 """From a place, counted from 0 and asked for in order, to every row's token there and its log-probability."""
 
 
-class TokenPredictor(ChunkPredictor):
+class TokenPredictor(BasePredictor):
     """Generate tokens one by one until the sequence or every row has ended, or a stopping rule wants a chunk."""
 
     options = frozenset({"num_tokens", "temperature", "top_k", "greedy", "num_actions"})

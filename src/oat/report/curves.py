@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oat.errors import CorruptDataset
-from oat.io.checkpoints import checkpoint_kind, find_checkpoint
+from oat.io.checkpoints import LOG_FILE, checkpoint_kind, find_checkpoint
 from oat.policies import POLICIES
-from oat.report.results_folder import LOG_FILE, ResultsFolder
+from oat.report.results_folder import ResultsFolder
 from oat.tokenizers import TOKENIZERS
 
 RUN_GROUPS = ("tokenizers", "policies", "runs without a checkpoint yet")
-_MOST_POINTS = 300
+_MOST_POINTS = 300  # of a curve: more cannot be told apart, and the page would grow by megabytes
 # These tell of the machine and not of the model, so that a curve of them would mislead.
 _NOT_MEASURES = {"step", "chunks_per_s", "processes", "seconds", "processor_seconds"}
 
@@ -24,7 +24,7 @@ class Curve:
 
     run: str
     group: str
-    """What the run trains: one of RUN_GROUPS."""
+    """Kind of thing that the run trains: one of RUN_GROUPS."""
     measure: str
     steps: list[float]
     values: list[float]
@@ -61,6 +61,7 @@ def read_curves(run: str, group: str, directory: Path) -> list[Curve]:
 
 
 def _group_of(run: Path) -> str:
+    """Return which of RUN_GROUPS a run belongs to, from the kind of its checkpoint."""
     kind = checkpoint_kind(find_checkpoint(run))
     if kind in TOKENIZERS:
         return RUN_GROUPS[0]

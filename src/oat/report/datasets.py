@@ -10,7 +10,7 @@ from oat.data.provenance import read_demonstrator
 
 @dataclass(frozen=True)
 class NamedDataset:
-    """Hold a data set with what the page calls it."""
+    """Hold a data set with its name on the page."""
 
     name: str
     path: Path
@@ -20,7 +20,7 @@ class NamedDataset:
 
 
 def load_dataset(name: str, path: Path) -> NamedDataset:
-    """Open the data set at a path."""
+    """Open the data set at a path, and read who demonstrated."""
     return NamedDataset(name, path, open_dataset(path), read_demonstrator(path))
 
 

@@ -57,6 +57,7 @@ def make_sentences(tokenizers: Sequence[MeasuredTokenizer], rollouts: Sequence[R
 
 
 def _largest(rollouts: Sequence[RolloutGroup]) -> RolloutGroup:
+    """Return the group with the most episodes, whose rates are the most certain."""
     return max(rollouts, key=lambda group: len(group.records))
 
 

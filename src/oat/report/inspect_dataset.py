@@ -1,4 +1,4 @@
-"""`oat inspect` for data sets: tables for the terminal, JSON for programs, one picture."""
+"""Run `oat inspect` on data sets: tables for the terminal, JSON for programs, one picture."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ def inspect_dataset(
     picture: Path | None = None,
     as_json: bool = False,
 ) -> None:
-    """Print what is in a data set and draw it."""
+    """Print a summary of a data set, and draw its lengths, values, one episode and its frames."""
     picture = picture or Path(f"{path.resolve().name.split('.')[0]}-inspect.png")
     if picture.suffix not in _PICTURE_SUFFIXES:
         raise InvalidOption(f"the picture must end in {', '.join(sorted(_PICTURE_SUFFIXES))}, got {picture}")
@@ -100,7 +100,7 @@ def _observation_table(summary: DatasetSummary) -> Table:
 
 
 def _warnings(summary: DatasetSummary) -> list[str]:
-    """Return what would keep the data set from being trained on."""
+    """Return warnings about whatever would keep the data set from being trained on."""
     warnings = []
     if bad := sum(d.nonfinite for d in summary.dimensions):
         warnings.append(f"{bad} action values are NaN or infinite; such a set cannot be trained on")

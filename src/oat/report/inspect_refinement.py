@@ -1,4 +1,4 @@
-"""The picture that explains ordered tokens: a few held-out chunks, decoded from more and more of their tokens."""
+"""Draw the picture that explains ordered tokens: held-out chunks, decoded from more and more of their tokens."""
 
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,12 @@ from torch import Tensor
 from oat.data.episodes import open_dataset
 from oat.errors import InvalidOption
 from oat.io.pictures import new_figure, save_figure
-from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.loading import load_tokenizer
 from oat.tokenizers.measures import ChunkBatch, decode_prefixes, draw_chunks, model_errors, typical_chunks
 from oat.training.tokenizers import split_windows
 
-_CHUNKS = 2048
+_CHUNKS = 2048  # among which those with little, some and much motion are looked for
 _ROWS = 3
 _PREFIXES = (1, 2, 4, 8)
 _INK = "#1d2026"
@@ -39,7 +39,7 @@ def inspect_refinement(path: Path, data: Path, picture: Path) -> None:
     Console(soft_wrap=True).print(f"picture: {picture}", highlight=False, markup=False)
 
 
-def draw_refinement(tokenizer: ActionTokenizer, chunks: ChunkBatch, picture: Path) -> None:
+def draw_refinement(tokenizer: BaseTokenizer, chunks: ChunkBatch, picture: Path) -> None:
     """Draw what 1, 2, 4, … tokens say of three chunks, from one with little motion to one with much.
 
     Two-dimensional actions are drawn as a path in the plane, others as curves over time.
@@ -101,10 +101,12 @@ def _draw_path(axes: Any, truth: Float[Tensor, "time 2"], decoded: Float[Tensor,
     axes.plot(*truth.T, color=_TRUTH, linewidth=7, solid_capstyle="round", solid_joinstyle="round")
     axes.plot(*decoded.T, color=_DECODED[0], linewidth=1.6, solid_capstyle="round")
     axes.plot(*decoded.T, color=_DECODED[0], linestyle="none", marker="o", markersize=2.8)
+    # A ring where the path begins: its direction cannot be seen otherwise.
     axes.plot(*truth[0], marker="o", markersize=8, markerfacecolor="white", markeredgecolor=_INK, markeredgewidth=1.4)
 
 
 def _draw_curves(axes: Any, truth: Float[Tensor, "time dim"], decoded: Float[Tensor, "time dim"]) -> None:
+    # All demonstrated curves first, so that none of them covers a decoded one.
     for dim in range(truth.shape[1]):
         axes.plot(truth[:, dim], color=_TRUTH, linewidth=4, solid_capstyle="round")
     for dim in range(truth.shape[1]):

@@ -1,4 +1,4 @@
-"""`oat inspect` for tokenizers: rate and distortion on held-out chunks, beside Bin and FAST."""
+"""Run `oat inspect` on tokenizers: rate and distortion on held-out chunks, beside Bin and FAST."""
 
 import json
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from oat.data.episodes import open_dataset
 from oat.errors import InvalidOption
 from oat.io.pictures import new_figure, save_figure
 from oat.tables.terminal import make_rich_table
-from oat.tokenizers import TOKENIZERS, ActionTokenizer
+from oat.tokenizers import TOKENIZERS, BaseTokenizer
 from oat.tokenizers.loading import load_tokenizer
 from oat.tokenizers.measures import ChunkBatch, TokenizerMeasures, draw_chunks, evaluate, typical_chunks
 from oat.training.fitting import MERGE_CHUNKS
 from oat.training.tokenizers import split_windows
 
-_CHUNKS = 2048
-_BASELINES = ("bin", "fast")
+_CHUNKS = 2048  # that errors are measured on
+_BASELINES = ("bin", "fast")  # are fitted in seconds, and need no checkpoint
 _ERROR_LIMITS = (0.5, 0.2, 0.1, 0.05)  # of half the actions' range
 _SHOWN_PREFIXES = (1, 2, 4, 8)
 _SHOWN_CHUNKS = 3
@@ -40,7 +40,7 @@ def inspect_tokenizer(
         )
     windows, held_out = split_windows(episodes, tokenizer.space, *tokenizer.training_record.split())
     chunks = draw_chunks(held_out, tokenizer, _CHUNKS)
-    everything = draw_chunks(held_out, tokenizer)
+    everything = draw_chunks(held_out, tokenizer)  # use of a large codebook shows only in many chunks
     limits = _error_limits(tokenizer) if tokenizer.prefix_decodable else ()
     evaluations = [evaluate(tokenizer, chunks, limits, everything=everything, name=path.resolve().name)]
     evaluations += [evaluate(_load_comparable(other, tokenizer), chunks, name=other.resolve().name) for other in beside]
@@ -57,7 +57,7 @@ def inspect_tokenizer(
     Console(stderr=as_json, soft_wrap=True).print(f"picture: {picture}", highlight=False, markup=False)
 
 
-def _load_comparable(path: Path, tokenizer: ActionTokenizer) -> ActionTokenizer:
+def _load_comparable(path: Path, tokenizer: BaseTokenizer) -> BaseTokenizer:
     """Load another tokenizer, and refuse it unless it is for the same chunks in the same model space."""
     other = load_tokenizer(path)
     same = all(torch.equal(a, b) for a, b in zip(other.normalizer.buffers(), tokenizer.normalizer.buffers()))
@@ -68,7 +68,7 @@ def _load_comparable(path: Path, tokenizer: ActionTokenizer) -> ActionTokenizer:
     return other
 
 
-def _fit_baseline(kind: str, tokenizer: ActionTokenizer, windows: Windows) -> ActionTokenizer:
+def _fit_baseline(kind: str, tokenizer: BaseTokenizer, windows: Windows) -> BaseTokenizer:
     """Fit a tokenizer that needs no training to the same windows, in the same model space."""
     chunks = draw_chunks(windows, tokenizer, MERGE_CHUNKS)
     return TOKENIZERS[kind].fit(
@@ -81,7 +81,7 @@ def _fit_baseline(kind: str, tokenizer: ActionTokenizer, windows: Windows) -> Ac
     )
 
 
-def _error_limits(tokenizer: ActionTokenizer) -> tuple[float, ...]:
+def _error_limits(tokenizer: BaseTokenizer) -> tuple[float, ...]:
     half_range = float(tokenizer.normalizer.spread.max())
     return tuple(share * half_range for share in _ERROR_LIMITS)
 
@@ -132,7 +132,7 @@ def _length_table(evaluation: TokenizerMeasures) -> Table:
     return table
 
 
-def _draw(tokenizer: ActionTokenizer, chunks: ChunkBatch, evaluations: list[TokenizerMeasures], picture: Path) -> None:
+def _draw(tokenizer: BaseTokenizer, chunks: ChunkBatch, evaluations: list[TokenizerMeasures], picture: Path) -> None:
     """Draw rate and distortion of all tokenizers, and a few chunks refined from prefix to prefix."""
     figure = new_figure(12, 12)
     grid = figure.add_gridspec(1 + _SHOWN_CHUNKS, 4)
@@ -160,7 +160,7 @@ def _draw_codebook(axes: Any, evaluation: TokenizerMeasures) -> None:
     axes.set(title=f"{evaluation.name}: perplexity of each token", xlabel="token", ylabel="perplexity")
 
 
-def _draw_refinement(axes: list[Any], tokenizer: ActionTokenizer, chunks: ChunkBatch, shown: int) -> None:
+def _draw_refinement(axes: list[Any], tokenizer: BaseTokenizer, chunks: ChunkBatch, shown: int) -> None:
     """Draw a chunk as 1, 2, 4 and 8 tokens decode to it; a tokenizer without prefixes decodes all its tokens."""
     one = slice(shown, shown + 1)
     state = None if chunks.state is None else chunks.state[one]

@@ -14,7 +14,7 @@ from oat.errors import InvalidOption
 from oat.io.training_record import TrainingRecord
 from oat.report.datasets import NamedDataset
 from oat.report.results_folder import method_of
-from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.loading import load_tokenizer
 from oat.tokenizers.measures import (
     TokenizerMeasures,
@@ -29,8 +29,8 @@ from oat.tokenizers.measures import (
 from oat.tokenizers.space import ActionSpace
 from oat.training.tokenizers import split_windows
 
-_CHUNKS = 2048
-_EXAMPLES = 6
+_CHUNKS = 2048  # that errors are measured on
+_EXAMPLES = 6  # chunks that the page's slider refines
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Example:
     label: str
     truth: list[list[float]]
     decoded: list[list[list[float]]]
-    """For each prefix."""
+    """Decoded values of each prefix."""
     errors: list[float]
     """Mean squared error in model space, for each prefix."""
     tokens: list[int]
@@ -64,7 +64,7 @@ class MeasuredTokenizer:
     evaluation: TokenizerMeasures
     examples: tuple[Example, ...]
     remark: str
-    """What must be known to read its errors, if anything."""
+    """A warning about how to read its errors; empty if there is none."""
 
 
 def group_by_chunks(tokenizers: Sequence[MeasuredTokenizer]) -> list[list[MeasuredTokenizer]]:
@@ -94,6 +94,7 @@ def measure_tokenizer(name: str, path: Path, candidates: Sequence[NamedDataset])
     _, held_out = split_windows(dataset.episodes, tokenizer.space, *tokenizer.training_record.split())
     numbers = draw_windows(held_out, _CHUNKS)
     chunks = chunks_at(held_out, numbers, tokenizer)
+    # Of few chunks, the same one may be chosen several times.
     shown = list(dict.fromkeys(typical_chunks(chunks, _EXAMPLES)))
     return MeasuredTokenizer(
         name=name,
@@ -126,7 +127,7 @@ def _include_zero(episodes: Episodes) -> bool:
     return bool(((places.min(0) <= 0) & (places.max(0) >= 0)).all())
 
 
-def _choose_dataset(name: str, tokenizer: ActionTokenizer, candidates: Sequence[NamedDataset]) -> NamedDataset:
+def _choose_dataset(name: str, tokenizer: BaseTokenizer, candidates: Sequence[NamedDataset]) -> NamedDataset:
     """Choose the data set the tokenizer was fitted to, else one with as many frames, else any of its dimension."""
     fitting = [dataset for dataset in candidates if dataset.episodes.action_dim == tokenizer.action_dim]
     if not fitting:
@@ -145,7 +146,7 @@ def _closeness(record: TrainingRecord, dataset: NamedDataset) -> tuple[bool, boo
 
 
 def _decode_examples(
-    tokenizer: ActionTokenizer, windows: Windows, numbers: Int64[np.ndarray, " examples"]
+    tokenizer: BaseTokenizer, windows: Windows, numbers: Int64[np.ndarray, " examples"]
 ) -> tuple[Example, ...]:
     chunks = chunks_at(windows, numbers, tokenizer)
     tokens = chunks.encode(tokenizer)

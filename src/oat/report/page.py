@@ -1,4 +1,4 @@
-"""Behind `oat report`: one HTML file that shows what lies below a directory and needs nothing else."""
+"""Run `oat report`: write one HTML file that shows what lies below a directory and needs nothing else."""
 
 from dataclasses import asdict
 from datetime import datetime
@@ -59,7 +59,7 @@ def _environment() -> Any:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("oat.report"),
         autoescape=True,
-        undefined=jinja2.StrictUndefined,
+        undefined=jinja2.StrictUndefined,  # a misspelt name is an error, and not an empty place on the page
         trim_blocks=True,
         lstrip_blocks=True,
     )

@@ -18,7 +18,7 @@ from oat.report.videos import Video, choose_videos
 from oat.tables.files import load_tables
 from oat.tables.table import PICTURE, Table
 
-_PICTURE_BYTES = 3_000_000
+_PICTURE_BYTES = 3_000_000  # the page holds all pictures itself, and should still be small enough to send
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class TablesFile:
 
     tables: tuple[Table, ...]
     picture: str
-    """A data: address; empty without a picture."""
+    """The picture as a data: address; empty without one."""
 
 
 @dataclass

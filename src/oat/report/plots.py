@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 Colours = Mapping[str, str]
-"""The colour of every method."""
+"""Colours by the names of methods."""
 Trace = dict[str, Any]
-"""What Plotly draws as one line, or as one group of marks."""
+"""One line, or one group of marks, as Plotly takes it."""
 
 # Dark enough for white paper, bright enough for a dark screen: at least 3 : 1 on both.
 _COLOURS = (

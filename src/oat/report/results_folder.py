@@ -8,7 +8,7 @@ from pathlib import Path
 
 from oat.errors import InvalidOption, OatError
 from oat.evaluation.records import COMPRESSED_RECORDS_FILE, RECORDS_FILE
-from oat.io.checkpoints import checkpoint_kind, find_checkpoint
+from oat.io.checkpoints import LOG_FILE, checkpoint_kind, find_checkpoint
 from oat.policies import POLICIES
 from oat.tokenizers import TOKENIZERS
 
@@ -16,7 +16,6 @@ SEARCHED_FILES = (
     "data sets (LeRobot directories with meta/info.json), tokenizers of `oat fit`, policies of `oat train`, "
     "records of `oat eval` (records.jsonl or records.jsonl.gz, with videos/*.mp4 beside them) and tables/*.json"
 )
-LOG_FILE = "metrics.jsonl"
 
 
 def method_of(name: str) -> str:
@@ -42,7 +41,7 @@ class ResultsFolder:
     records: list[Path] = field(default_factory=list)
     tables: list[Path] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    """What was found but could not be read or shown, and why."""
+    """Sentences on what was found but could not be read or shown, and why."""
 
     def short_names(self, paths: Sequence[Path]) -> dict[Path, str]:
         """Return what to call each path: its last part, or all of it from the root where that is not unique."""

@@ -19,7 +19,7 @@ class RolloutGroup:
     """Hold the episodes of one protocol and split: only those may be put side by side."""
 
     protocol: str
-    """As a person calls it, if it is known: records keep its hash."""
+    """Name of the protocol, or its hash, which records hold, where no known benchmark has it."""
     split: str
     records: tuple[EpisodeRecord, ...]
     summaries: tuple[Summary, ...]
@@ -88,7 +88,7 @@ class _StoredRecord(NamedTuple):
 
 
 class _PolicyIdentity(NamedTuple):
-    """Hold what records know of the policy that acted."""
+    """Identify the policy that acted, as far as records know it."""
 
     method: str
     training_seed: int

@@ -12,7 +12,7 @@ from oat.report.results_folder import ResultsFolder
 from oat.report.rollouts import RolloutGroup
 
 _MOST_VIDEOS = 8
-_MOST_BYTES = 5_000_000
+_MOST_BYTES = 5_000_000  # together: they are a part of the page, which should be small enough to send
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Video:
     caption: str
     outcome: str
     source: str
-    """A data: address."""
+    """The video as a data: address."""
 
 
 def choose_videos(folder: ResultsFolder, rollouts: Sequence[RolloutGroup]) -> tuple[list[Video], int]:

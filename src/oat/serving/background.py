@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from oat.policies.decoding import Decoding
-from oat.policies.predictor import ChunkPredictor
+from oat.policies.predictor import BasePredictor
 from oat.serving.config import ServeConfig
 from oat.serving.server import PolicyServer
 
@@ -14,7 +14,7 @@ _PATIENCE = 30.0  # seconds for the server to start and to stop
 
 
 @contextmanager
-def serving(policy: ChunkPredictor, config: ServeConfig, decoding: Decoding | None = None) -> Iterator[PolicyServer]:
+def serving(policy: BasePredictor, config: ServeConfig, decoding: Decoding | None = None) -> Iterator[PolicyServer]:
     """Yield a server that listens until the block ends, and then stops as it would after SIGTERM."""
     server = PolicyServer(policy, config, decoding)
     loop = asyncio.new_event_loop()

@@ -13,7 +13,7 @@ import numpy as np
 from oat.errors import InvalidMessage, PolicyServerError
 from oat.interfaces import Observation
 from oat.policies.decoding import Decoding, Noise, TokenDecoding
-from oat.policies.predictor import ChunkPredictor
+from oat.policies.predictor import BasePredictor
 from oat.serving.messages import UNDECODABLE
 from oat.serving.metrics import Metrics
 from oat.serving.requests import Request
@@ -45,7 +45,7 @@ class InferenceThread:
 
     def __init__(
         self,
-        policy: ChunkPredictor,
+        policy: BasePredictor,
         decoding: Decoding | None,
         deadline_ms: float | None,
         max_batch: int,

@@ -8,7 +8,7 @@ import numpy as np
 
 from oat.errors import InvalidMessage, unknown_name
 from oat.policies.context import ContextConfig
-from oat.policies.predictor import ChunkPredictor
+from oat.policies.predictor import BasePredictor
 from oat.serving.messages import NOISE, NUM_TOKENS, PROMPT
 
 
@@ -25,7 +25,7 @@ class Request:
     """K, if the client wants fewer tokens than the server would generate."""
 
 
-def read_request(message: Mapping[str, Any], policy: ChunkPredictor, names: Mapping[str, str]) -> Request:
+def read_request(message: Mapping[str, Any], policy: BasePredictor, names: Mapping[str, str]) -> Request:
     """Return the request in a message; `names` maps what clients call some observations to the policy's names.
 
     The policy checks shapes and values itself; here a single frame is only distinguished from a history of frames.
@@ -40,7 +40,7 @@ def read_request(message: Mapping[str, Any], policy: ChunkPredictor, names: Mapp
     return Request(frames, _task(given, policy.observed), _noise(given), _num_tokens(given))
 
 
-def check_names(names: Mapping[str, str], policy: ChunkPredictor) -> None:
+def check_names(names: Mapping[str, str], policy: BasePredictor) -> None:
     """Raise an error for a name that clients' observations are renamed to although the policy does not know it."""
     known = {*policy.reference, *policy.observed.keys, PROMPT, NOISE, NUM_TOKENS}
     for name in names.values():
@@ -83,7 +83,7 @@ def _num_tokens(given: Mapping[str, Any]) -> int | None:
     return number
 
 
-def describe_policy(policy: ChunkPredictor, deadline_ms: float | None) -> dict[str, Any]:
+def describe_policy(policy: BasePredictor, deadline_ms: float | None) -> dict[str, Any]:
     """Return the map that a server sends to every client first."""
     context = policy.observed
     return {

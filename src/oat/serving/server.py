@@ -23,7 +23,7 @@ from oat.errors import InvalidOption, OatError
 from oat.export.loading import load_predictor
 from oat.io.extras import import_extra
 from oat.policies.decoding import Decoding, DecodingOptions
-from oat.policies.predictor import ChunkPredictor
+from oat.policies.predictor import BasePredictor
 from oat.serving.batching import Answer, InferenceThread
 from oat.serving.config import ServeConfig
 from oat.serving.messages import RESET, pack, unpack
@@ -57,7 +57,7 @@ class Episode:
 class PolicyServer:
     """Answer any number of robots; `start` it in an event loop, `stop` lets requests in flight finish."""
 
-    def __init__(self, policy: ChunkPredictor, config: ServeConfig, decoding: Decoding | None = None) -> None:
+    def __init__(self, policy: BasePredictor, config: ServeConfig, decoding: Decoding | None = None) -> None:
         self.config = config
         self.policy = policy
         self.metrics = Metrics()
@@ -212,7 +212,7 @@ async def _serve(server: PolicyServer) -> None:
     await server.stop()
 
 
-def load_servable(config: ServeConfig) -> tuple[ChunkPredictor, Decoding]:
+def load_servable(config: ServeConfig) -> tuple[BasePredictor, Decoding]:
     """Return the policy that a configuration names, and how it decodes."""
     policy = load_predictor(config.policy, config.threads, config.compiled)
     asked = DecodingOptions((config.num_tokens,), greedy=config.greedy, num_actions=config.num_actions)

@@ -12,7 +12,7 @@ from oat.tables.markdown import to_markdown
 from oat.tables.table import Table
 
 FORMATS: dict[str, Callable[[Table], str]] = {".md": to_markdown, ".tex": to_latex}
-"""How a table is written into files to paste from, by their suffix."""
+"""Functions that write a table as text to paste elsewhere, by the suffix of the file."""
 
 
 def save_tables(path: Path, tables: Sequence[Table]) -> None:

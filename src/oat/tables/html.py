@@ -6,6 +6,7 @@ from html import escape
 
 from oat.tables.table import Table
 
+# Also intervals, counts such as "3 : 5" and the dash of a missing value.
 _NUMBERS = re.compile(r"[\d\s.,…±%+−–—:eE()\[\]-]*")
 _LONG = 60  # characters from which a cell is text to be wrapped
 

@@ -1,9 +1,9 @@
-"""An estimate with its interval, and the one place that says how numbers of tables are written."""
+"""Estimates with their intervals, and the one place that says how numbers of tables are written."""
 
 from dataclasses import dataclass
 
 NOT_AVAILABLE = "—"
-"""What a cell shows that there is no value for."""
+"""Text of a cell that has no value."""
 
 
 @dataclass(frozen=True)

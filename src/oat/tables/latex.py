@@ -1,4 +1,4 @@
-"""Tables in LaTeX, for the booktabs package."""
+"""Tables in LaTeX, with the rules of the booktabs package."""
 
 from oat.tables.table import Table
 

@@ -42,7 +42,7 @@ class SuccessRow:
 
     policy: str
     rates: Mapping[str, Rate] = field(default_factory=dict)
-    """By task, and under `POOLED` on all of them where they are several; empty where nothing was run."""
+    """Success rates by task, and under `POOLED` on all of several tasks; empty where nothing was run."""
     task: str = ""
     """The task, where every task has a row of its own."""
     spread: Spread | None = None
@@ -56,7 +56,7 @@ class SuccessRow:
     held_still: float | None = None
     """The share of the time in which the robot waited for an action."""
     published: str | None = None
-    """What the paper reports."""
+    """The paper's number, as text."""
 
     @property
     def overall(self) -> Rate | None:
@@ -124,7 +124,7 @@ EVALUATION_COLUMNS = (
     Column("jerk", lambda row: _number(row.jerk, ".2g")),
     _MILLISECONDS,
 )
-"""A row for every policy and task, with what it took."""
+"""Columns of `oat eval`: a row for every policy and task, with what it took."""
 
 TASK_BY_TASK_COLUMNS = (
     _TASK,
@@ -133,7 +133,7 @@ TASK_BY_TASK_COLUMNS = (
     _INTERVAL,
     _PUBLISHED,
 )
-"""A row for every task and policy, as the appendix of the paper has it."""
+"""Columns of a row for every task and policy, as the appendix of the paper has it."""
 
 
 def study_columns(tasks: Sequence[str]) -> tuple[Column, ...]:
@@ -193,6 +193,7 @@ def success_table(
 ) -> Table:
     """Return the table of these rows, without the optional columns that no row has a value for."""
     cells = [[column.cell(row) for column in columns] for row in rows]
+    # A column of dashes would only say that nobody measured it.
     kept = [not column.optional or any(row[at] is not None for row in cells) for at, column in enumerate(columns)]
     return Table(
         title,

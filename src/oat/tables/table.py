@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from oat.errors import InvalidOption
 
 PICTURE = "picture: "
-"""How a note begins that names a file beside the table's folder."""
+"""Beginning of a note that names a picture, which is in figures/ beside the table's folder."""
 
 
 @dataclass(frozen=True)

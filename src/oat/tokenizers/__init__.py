@@ -11,7 +11,7 @@ from oat.io.kinds import Kinds, Later
 from oat.tokenizers.config import BinConfig, FASTConfig, OATConfig, QueSTConfig
 
 if TYPE_CHECKING:
-    from oat.tokenizers.base import ActionTokenizer
+    from oat.tokenizers.base import BaseTokenizer
     from oat.tokenizers.bin import BinTokenizer
     from oat.tokenizers.fast import FASTTokenizer
     from oat.tokenizers.loading import load_tokenizer
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "TOKENIZERS",
     "ActionSpace",
-    "ActionTokenizer",
+    "BaseTokenizer",
     "BinTokenizer",
     "FASTTokenizer",
     "OATTokenizer",
@@ -30,7 +30,7 @@ __all__ = [
     "load_tokenizer",
 ]
 
-TOKENIZERS: "Kinds[ActionTokenizer]" = Kinds(
+TOKENIZERS: "Kinds[BaseTokenizer]" = Kinds(
     "tokenizer",
     {
         "bin": Later("oat.tokenizers.bin", "BinTokenizer", BinConfig),
@@ -42,7 +42,7 @@ TOKENIZERS: "Kinds[ActionTokenizer]" = Kinds(
 
 _LATER = {
     "ActionSpace": "oat.tokenizers.space",
-    "ActionTokenizer": "oat.tokenizers.base",
+    "BaseTokenizer": "oat.tokenizers.base",
     "BinTokenizer": "oat.tokenizers.bin",
     "FASTTokenizer": "oat.tokenizers.fast",
     "OATTokenizer": "oat.tokenizers.oat",

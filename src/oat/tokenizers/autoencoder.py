@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from oat.nn.quantizers import make_quantizer
-from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.config import AutoencoderConfig
 from oat.tokenizers.decoder import DECODERS, SinglePassDecoder
 from oat.tokenizers.nested_dropout import keep_lengths
@@ -27,11 +27,11 @@ class Reconstruction:
 
     loss: Float[Tensor, ""]
     errors: Float[Tensor, " rows"]
-    """What the decoder minimises for every prefix: for the single pass, its mean squared error in model space."""
+    """Error of every decoded prefix that the decoder minimises: of the single pass, the MSE in model space."""
     lengths: Int64[Tensor, " rows"]
 
 
-class AutoencoderTokenizer(ActionTokenizer):
+class AutoencoderTokenizer(BaseTokenizer):
     """Quantize the latent tokens of an encoder and decode them; a learned MASK stands for absent tokens."""
 
     config: AutoencoderConfig
@@ -48,7 +48,8 @@ class AutoencoderTokenizer(ActionTokenizer):
         self.token_positions = nn.Parameter(torch.randn(config.latent_horizon, width) * 0.02)
         decoder = DECODERS[config.decoder.kind]
         self.decoder = decoder(space.action_horizon, space.model_dim, config.width, config.decoder)
-        self.register_buffer("running_errors", torch.ones(config.latent_horizon))  # D_K, for the objective's weights
+        # D_K, for the objective's weights: a buffer, so that a resumed run weighs as one that was not interrupted.
+        self.register_buffer("running_errors", torch.ones(config.latent_horizon))
 
     @abstractmethod
     def make_encoder(self, latent_dim: int) -> nn.Module:
@@ -81,6 +82,7 @@ class AutoencoderTokenizer(ActionTokenizer):
         The last bits of float32 sums change with the batch's size, the threads and the device. Latents so near to a
         rounding boundary that this could matter are computed again in float64, where it cannot.
         """
+        # bfloat16 has 8 bits of precision: latents would be rounded to other levels, and ids near 1000 not exist.
         with torch.autocast(actions.device.type, enabled=False):
             positions = self._positions(self.encoder, actions, valid_mask)
             ids = self.quantizer.encode(positions)
@@ -115,7 +117,8 @@ class AutoencoderTokenizer(ActionTokenizer):
     def decode_normalized(
         self, tokens: Tokens, num_actions: int, noise: Float[Tensor, "batch time dim"] | None = None
     ) -> tuple[Float[Tensor, "batch num_actions dim"], Bool[Tensor, " batch"]]:
-        """Return what the decoder makes of each row's tokens; every sequence decodes."""
+        """Return the chunk that the decoder makes of each row's tokens; every sequence decodes."""
+        # Only lengths were checked: a row's padding may make the ids wider than any sequence, or a prefix narrower.
         missing = self.max_tokens - tokens.ids.shape[1]
         codes = self.quantizer.decode(nn.functional.pad(tokens.ids, (0, max(missing, 0)))[:, : self.max_tokens])
         actions = self.decoder.generate(self.memory(codes, tokens.lengths), num_actions, noise)
@@ -145,6 +148,7 @@ class AutoencoderTokenizer(ActionTokenizer):
         errors = self.decoder.errors(memory, targets, valid_mask.repeat_interleave(objective.prefixes, 0), generator)
         loss = self._weigh(errors, lengths)
         if objective.spread:
+            # In proportion to the error: with a fixed weight it outgrew errors that shrink, and cost 8 % of D_1.
             loss = loss + objective.spread * loss.detach() * crowding(
                 self.quantizer.values(self.quantizer.position(latents))
             )
@@ -162,7 +166,7 @@ class AutoencoderTokenizer(ActionTokenizer):
         return (weights / weights.mean() * errors).mean()
 
     def _track(self, errors: Float[Tensor, " rows"], lengths: Int64[Tensor, " rows"]) -> None:
-        """Follow D_K slowly; lengths that this batch does not hold keep theirs."""
+        """Follow D_K, averaged over about fifty steps; lengths that this batch does not hold keep theirs."""
         sums = torch.zeros_like(self.running_errors).index_add_(0, lengths - 1, errors.float())
         counts = torch.zeros_like(self.running_errors).index_add_(0, lengths - 1, torch.ones_like(errors).float())
         seen = sums / counts.clamp_min(1)
@@ -177,4 +181,5 @@ def crowding(codes: Float[Tensor, "batch tokens latent"]) -> Float[Tensor, ""]:
     points = codes.transpose(0, 1)
     nearness = torch.exp(-2 * torch.cdist(points, points).square())
     pairs = nearness.sum((1, 2)) - len(codes)  # but for each with itself
+    # A batch of one chunk has no pairs; the constant keeps the log finite there, and where all codes are far apart.
     return torch.log(pairs / max(1, len(codes) * (len(codes) - 1)) + 1e-6).mean()

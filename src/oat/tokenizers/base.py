@@ -1,4 +1,4 @@
-"""What every action tokenizer is: actions → tokens → actions, with what each promises stated (paper, section III).
+"""The base class of action tokenizers: actions → tokens → actions, and what each kind promises (paper, section III).
 
 P.1 short: `max_tokens` per chunk of `action_horizon` × `action_dim` numbers. P.2 total: every sequence of valid ids of
 an allowed length decodes. P.3 ordered: every prefix decodes, coarse motion first.
@@ -23,10 +23,10 @@ from oat.tokenizers.files import TokenizerFiles
 from oat.tokenizers.tokens import Array, TokenLike, Tokens
 from oat.tokenizers.tolerance import MaxError
 
-Tokenizer = TypeVar("Tokenizer", bound="ActionTokenizer")
+Tokenizer = TypeVar("Tokenizer", bound="BaseTokenizer")
 
 
-class ActionTokenizer(TokenizerFiles):
+class BaseTokenizer(TokenizerFiles):
     """Turn action chunks into tokens and back: check them, bring them to model space, leave the rest to the kind.
 
     A kind says what is particular about it in the fields and methods below; nothing else asks for its name.
@@ -68,6 +68,7 @@ class ActionTokenizer(TokenizerFiles):
         schedule follows the elapsed share of it, and the steps taken are recorded. `options` are any other options
         of `oat fit` by name, such as `levels=(8, 6, 5)` or `batch_size=16`; `config` replaces the preset's model.
         """
+        # Training stands above tokenizers, and those who only load one should not have to import it.
         from oat.training.fitting import FitOptions, fit_chunks
 
         how = FitOptions(preset, steps, minutes, seed, config, transform, normalization, validation, device, progress)
@@ -79,7 +80,7 @@ class ActionTokenizer(TokenizerFiles):
     @classmethod
     def learns_from_chunks(cls) -> bool:
         """Return whether `fit_normalized` does anything: where it does not, no chunks need to be read for it."""
-        return cls.fit_normalized is not ActionTokenizer.fit_normalized
+        return cls.fit_normalized is not BaseTokenizer.fit_normalized
 
     def trained_prefixes(self) -> Sequence[int]:
         """Return the prefix lengths that training is about: by their errors the best checkpoint is chosen."""
@@ -95,17 +96,17 @@ class ActionTokenizer(TokenizerFiles):
 
     @property
     def device(self) -> torch.device:
-        """Return where it computes, and where it brings what it is given."""
+        """Return the device that the tokenizer computes on, and moves its inputs to."""
         return self.normalizer.center.device
 
     @property
     def action_horizon(self) -> int:
-        """Return H_a, the actions per chunk."""
+        """Return H_a, the number of actions in a chunk."""
         return self.space.action_horizon
 
     @property
     def action_dim(self) -> int:
-        """Return D_a, the numbers per action."""
+        """Return D_a, the number of values in an action as the data has it."""
         return self.space.action_dim
 
     @property
@@ -142,6 +143,7 @@ class ActionTokenizer(TokenizerFiles):
         chunks, valid = check_actions(actions, valid_mask, self.space, self.device)
         given = check_state(state, len(chunks), self.space, self.device)
         wanted = self.to_model_space(chunks, given)
+        # Bin and FAST have no token for values outside, and networks never saw any.
         bounded = wanted.clamp(self.normalizer.low, self.normalizer.high)
         # Normalising rounds the data's own extremes: a difference of that size is not clipping.
         outside = ((bounded - wanted).abs() > 1e-5) & valid[..., None]
@@ -181,7 +183,7 @@ class ActionTokenizer(TokenizerFiles):
     def try_decode(
         self, tokens: TokenLike, num_actions: int | None = None, state: Array | None = None, noise: Array | None = None
     ) -> tuple[Float[Tensor, "batch num_actions dim"], Bool[Tensor, " batch"]]:
-        """Return what `decode` does, and for each row whether it decoded, so that one bad row does not lose the others.
+        """Return decoded chunks, and for each row whether it decoded, so that one bad row does not lose the others.
 
         Rows that did not decode are NaN: no robot can mistake them for actions.
         """
@@ -192,9 +194,11 @@ class ActionTokenizer(TokenizerFiles):
             raise InvalidOption(f"num_actions must be in 1…{self.action_horizon}, got {count}")
         start = check_noise(noise, len(checked), self.space, self.device, self.uses_noise)
         given = check_state(state, len(checked), self.space, self.device)
-        # Its tensors cannot be used where gradients are recorded: what is returned is computed, or cloned, outside.
+        # Tensors made in inference mode cannot be used where gradients are recorded: what is returned is computed, or
+        # cloned, outside of it.
         with torch.inference_mode():
             model_space, valid = self.decode_normalized(checked, count, start)
+        # A network may overshoot: no robot is sent further than the demonstrations went.
         bounded = model_space.clamp(self.normalizer.low, self.normalizer.high)
         actions = self.space.transform.inverse(self.normalizer.denormalize(bounded), given)
         # Zeros would be actions that a robot executes.
@@ -208,11 +212,12 @@ class ActionTokenizer(TokenizerFiles):
 
     def check_lengths(self, lengths: Int64[Tensor, " batch"]) -> None:
         """Raise `InvalidTokens` for lengths that this kind never has."""
+        # A kind that is not total, such as FAST, has sequences of many lengths: which of them decode, decoding tells.
         shortest = 1 if self.prefix_decodable or not self.total else self.max_tokens
         check_lengths(lengths, shortest, self.max_tokens, self.kind)
 
     def explain_failure(self, tokens: Tokens) -> None:
-        """Raise the error for rows that did not decode."""
+        """Raise the error for rows that did not decode; kinds that are not total say what is wrong with them."""
         raise AssertionError(f"{self.kind} is total")
 
     def to_model_space(

@@ -5,13 +5,13 @@ from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.config import BinConfig
 from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens
 
 
-class BinTokenizer(ActionTokenizer):
+class BinTokenizer(BaseTokenizer):
     """Cut each dimension into N uniform bins; a token decodes to its bin's centre.
 
     Steps past an episode's end are binned like any other.
@@ -43,6 +43,7 @@ class BinTokenizer(ActionTokenizer):
         high = self.normalizer.high
         # A dimension that never moves has no range: all its numbers then fall into the first bin.
         fraction = (actions - low) / (high - low).clamp_min(1e-12)
+        # The range's upper end would be bin N, which does not exist: it belongs to the last one.
         ids = (fraction * self.config.bins).long().clamp(0, self.config.bins - 1)
         flat = rearrange(ids, "b t d -> b (t d)")
         return Tokens(flat, torch.full((len(flat),), flat.shape[1], device=flat.device))
@@ -51,6 +52,7 @@ class BinTokenizer(ActionTokenizer):
         self, tokens: Tokens, num_actions: int, noise: Float[Tensor, "batch time dim"] | None = None
     ) -> tuple[Float[Tensor, "batch num_actions dim"], Bool[Tensor, " batch"]]:
         """Return the centres of the bins that the tokens name."""
+        # Time-major, so that the first actions are the first tokens, and no others need to be looked at.
         ids = rearrange(tokens.ids, "b (t d) -> b t d", t=self.action_horizon)[:, :num_actions]
         low = self.normalizer.low
         high = self.normalizer.high

@@ -1,4 +1,4 @@
-"""What is given to a tokenizer, checked: each function returns tensors on its device, or says what is wrong where."""
+"""Checks of a tokenizer's inputs: each function returns tensors on its device, or raises what is wrong and where."""
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -30,6 +30,7 @@ def check_steps(chunks: Float[Tensor, "batch time dim"], valid_mask: Array | Non
     valid = torch.as_tensor(valid_mask, dtype=torch.bool, device=chunks.device)
     if valid.shape != chunks.shape[:2]:
         raise InvalidActions(f"valid_mask must be {tuple(chunks.shape[:2])}, got {tuple(valid.shape)}")
+    # Errors are means over valid steps; a chunk that begins after its episode's end has none.
     if not bool(valid[:, 0].all()):
         raise InvalidActions("every chunk needs at least its first step to be valid")
     return valid
@@ -61,6 +62,7 @@ def check_tokens(tokens: TokenLike, vocab_size: int, device: torch.device) -> To
         row, place = torch.nonzero(wrong)[0].tolist()
         found = int(known.ids[row, place])
         raise InvalidTokens(f"token {place} of row {row} is {found}; ids must be in 0…{vocab_size - 1}")
+    # Padding may be any number, such as -100; as 0 it can be looked up in tables before it is masked.
     return Tokens(known.ids.where(known.real, 0), known.lengths)
 
 
@@ -74,7 +76,7 @@ def check_lengths(lengths: Int64[Tensor, " batch"], shortest: int, longest: int,
 def check_noise(
     noise: Array | None, batch: int, space: ActionSpace, device: torch.device, used: bool
 ) -> Float[Tensor, "batch time dim"] | None:
-    """Return the noise that decoding starts from, or raise `InvalidOption` for a wrong shape or a kind without."""
+    """Return the noise that decoding starts from; raise `InvalidOption` for a wrong shape, or if it is not `used`."""
     if noise is None:
         return None
     given = torch.as_tensor(noise, dtype=torch.float32, device=device)

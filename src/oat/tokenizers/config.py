@@ -16,9 +16,9 @@ Keep = Literal["uniform", "powers_of_two", "full"]
 RegisterAttention = Literal["causal", "full"]
 
 PRESETS = ("tiny", "cpu", "paper")
-"""The sizes that every kind has: for tests, for a processor, and the paper's."""
+"""Names of the sizes that every kind has: for tests, for training on a CPU, and the paper's."""
 DOWNSAMPLING = 4
-"""Actions that QueST makes one token of."""
+"""Number of actions that QueST makes one token of."""
 
 Model = TypeVar("Model", bound="TokenizerConfig")
 Learned = TypeVar("Learned", bound="AutoencoderConfig")
@@ -27,14 +27,14 @@ Objective = TypeVar("Objective", bound="ObjectiveConfig")
 
 @dataclass(frozen=True)
 class TokenizerConfig:
-    """The hyper-parameters of a tokenizer of any kind."""
+    """Declare the hyper-parameters of a tokenizer; every kind has a subclass of its own."""
 
     label: ClassVar[str]
-    """What tables call the kind."""
+    """Name of the kind in tables."""
 
     @classmethod
     def presets(cls) -> Mapping[str, "Preset"]:
-        """Return the kind's presets by name; what has no sizes is the same in all of them."""
+        """Return the kind's presets by name; a kind without sizes is the same in all of them."""
         return dict.fromkeys(PRESETS, Preset(cls()))
 
     @classmethod
@@ -109,7 +109,7 @@ class DecoderConfig:
 
 @dataclass(frozen=True)
 class ObjectiveConfig:
-    """What is minimised: reconstruction errors of prefixes."""
+    """Choose what training minimises: which prefixes' reconstruction errors, and how they are weighed."""
 
     keep: Keep = "uniform"
     """Distribution of prefix lengths; full is OAT×, without ordering."""
@@ -133,6 +133,7 @@ class ObjectiveConfig:
         """Return the objective without several prefixes where only whole sequences are kept: they would be equal."""
         if self.keep != "full":
             return self
+        # The preset's several prefixes go silently, but who asked for some must be told that there are none.
         asked = {name: getattr(self, name) for name in ("prefixes", "balance") if name in changed}
         refuse_unused("--keep full", "nested dropout", **asked)
         return replace(self, prefixes=1, balance=0.0)
@@ -140,7 +141,9 @@ class ObjectiveConfig:
 
 @dataclass(frozen=True)
 class WholeSequenceObjective(ObjectiveConfig):
-    """The reconstruction error of whole sequences: there is no prefix to drop."""
+    """Minimise the reconstruction error of whole sequences: there is no prefix to drop."""
+
+    # Hidden rather than absent: checkpoints store the same fields for every learned tokenizer.
 
     keep: Annotated[Keep, HIDDEN] = "full"
     prefixes: Annotated[int, HIDDEN] = 1
@@ -149,7 +152,7 @@ class WholeSequenceObjective(ObjectiveConfig):
 
 @dataclass(frozen=True)
 class AutoencoderConfig(TokenizerConfig):
-    """The sizes of a learned tokenizer; the defaults are the paper's."""
+    """Choose the sizes of a learned tokenizer; the defaults are the paper's."""
 
     latent_horizon: int = 8
     """H_l: tokens per chunk."""
@@ -188,7 +191,7 @@ class OATConfig(AutoencoderConfig):
 
 @dataclass(frozen=True)
 class QueSTConfig(AutoencoderConfig):
-    """QueST's tokenizer, whose latent horizon is a quarter of the action horizon."""
+    """Choose the size of QueST's tokenizer, whose latent horizon is a quarter of the action horizon."""
 
     label: ClassVar[str] = "QueST"
 
@@ -207,10 +210,14 @@ class QueSTConfig(AutoencoderConfig):
 
 
 _TINY_SIZE: dict[str, Any] = {"width": Width(64, 32), "encoder_layers": 1, "decoder": DecoderConfig(layers=1)}
+# Half the paper's width and decoder layers; codes of the symmetric grid are used almost evenly: oat.nn.fsq.
 _CPU_SIZE: dict[str, Any] = {"grid": "symmetric", "width": Width(128, 32), "decoder": DecoderConfig(layers=2)}
 _RECIPES = {
     "tiny": TrainConfig(steps=500, batch_size=64, learning_rate=4e-3, validate_every=250),
+    # About 12 minutes on two cores; results/tokenizers.md compares it with the paper's, which takes five times as many
+    # steps to larger errors.
     "cpu": TrainConfig(steps=4000, batch_size=32, learning_rate=3e-3, optimizer="muon"),
+    # The paper does not state its recipe: optimiser, batch, averaging and precision are those of its released code.
     "paper": TrainConfig(
         steps=200_000, batch_size=256, learning_rate=5e-5, schedule="constant", ema_decay=0.9999, precision="bf16"
     ),

@@ -1,4 +1,4 @@
-"""From latent tokens to a chunk (paper, appendix C): in a single pass, or by a rectified flow.
+"""Decoders from latent tokens to a chunk (paper, appendix C): in a single pass, or by a rectified flow.
 
 Both read a memory of latent tokens, in which MASK stands for absent ones, and so decode every prefix.
 """
@@ -21,6 +21,7 @@ FirstActions = Float[Tensor, "batch num_actions dim"]
 
 def masked_error(decoded: Chunk, target: Chunk, valid: Bool[Tensor, "batch time"]) -> Float[Tensor, " batch"]:
     """Return each row's mean squared error over its valid steps."""
+    # float32, whatever the precision of the pass: squares of small differences vanish in bfloat16's 8 bits.
     squares = (decoded.float() - target).square().mean(-1) * valid
     return squares.sum(1) / valid.sum(1)
 
@@ -91,6 +92,7 @@ class FlowDecoder(Decoder):
         self.norm = make_norm(width.dim)
         self.head = _zero_linear(width.dim, dim)
         self.register_buffer("positions", sinusoidal_positions(horizon, width.dim), persistent=False)
+        # Stored with the weights, unlike the positions: nobody promises that another PyTorch draws the same numbers.
         self.register_buffer("fixed_noise", torch.randn(horizon, dim, generator=torch.Generator().manual_seed(0)))
 
     def velocity(self, memory: Memory, noised: Chunk, time: Float[Tensor, " batch"]) -> Chunk:
@@ -99,19 +101,21 @@ class FlowDecoder(Decoder):
         x = torch.cat([memory, embedded], dim=1) + self.from_time(_time_features(time, self.width))[:, None]
         for block in self.blocks[:-1]:
             x = block(x)
+        # Only the actions' outputs are read, so the last block does not compute the latent tokens'.
         return self.head(self.norm(self.blocks[-1](x, last=self.horizon)))
 
     def errors(
         self, memory: Memory, target: Chunk, valid: Bool[Tensor, "batch time"], generator: torch.Generator
     ) -> Float[Tensor, " batch"]:
         """Return the squared error of the velocity at a random time of each row."""
+        # Drawn on the CPU and moved: a seed then gives the same numbers on every device.
         time = torch.rand(len(target), generator=generator).to(target.device)
         noise = torch.randn(target.shape, generator=generator).to(target.device)
         noised = torch.lerp(target, noise, time[:, None, None])
         return masked_error(self.velocity(memory, noised, time), noise - target, valid)
 
     def generate(self, memory: Memory, num_actions: int, noise: Chunk | None = None) -> FirstActions:
-        """Return the first actions of the chunk at the flow's end; it is computed whole."""
+        """Return the first actions of the chunk at the flow's end; its attention is not causal: all are computed."""
         actions = self.fixed_noise.expand(memory.shape[0], -1, -1) if noise is None else noise
         size = 1 / self.config.flow_steps
         for step in range(self.config.flow_steps):
@@ -127,7 +131,7 @@ DECODERS: dict[str, type[SinglePassDecoder] | type[FlowDecoder]] = {
 
 
 def _zero_linear(inputs: int, outputs: int) -> nn.Linear:
-    """Return a head that begins by predicting zero."""
+    """Return a head that begins by predicting zero, which is the centre of normalised actions."""
     layer = nn.Linear(inputs, outputs)
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, models, trainers
 from torch import Tensor
 
 from oat.errors import InvalidOption, UndecodableTokens
-from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.config import FASTConfig
 from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens
@@ -25,13 +25,13 @@ _FIRST_CHARACTER = 0x4E00  # coefficients become characters of one plane without
 
 def cosine_matrix(length: int) -> Float[Tensor, "length length"]:
     """Return the orthonormal DCT-II: row k holds frequency k; its transpose is the inverse."""
-    n = torch.arange(length, dtype=torch.float64)
+    n = torch.arange(length, dtype=torch.float64)  # in float32 the transpose would be the inverse only roughly
     matrix = math.sqrt(2 / length) * torch.cos(math.pi * n[:, None] * (2 * n + 1) / (2 * length))
-    matrix[0] /= math.sqrt(2)
+    matrix[0] /= math.sqrt(2)  # a constant row has twice the energy of a cosine
     return matrix.float()
 
 
-class FASTTokenizer(ActionTokenizer):
+class FASTTokenizer(BaseTokenizer):
     """Give tokens whose number depends on the chunk. Steps past an episode's end are transformed like any other."""
 
     kind = "fast"
@@ -71,7 +71,7 @@ class FASTTokenizer(ActionTokenizer):
         return {"bpe": self.bpe.to_str()}
 
     def load_text_state(self, described: dict[str, Any]) -> None:
-        """Read the byte-pair encoding back."""
+        """Take the byte-pair encoding from what `text_state` wrote into a checkpoint."""
         self.bpe = Tokenizer.from_str(described["bpe"])
 
     def fit_normalized(self, chunks: Float[Tensor, "chunks time dim"]) -> None:
@@ -79,6 +79,7 @@ class FASTTokenizer(ActionTokenizer):
         rounded = self.coefficients(chunks)
         self.lowest.copy_(rounded.min())
         self.highest.copy_(rounded.max())
+        # The whole range, also what did not occur in the data: every rounded coefficient inside it can be encoded.
         alphabet = [chr(_FIRST_CHARACTER + n) for n in range(int(self.highest - self.lowest) + 1)]
         if len(alphabet) > self.config.vocab_size:
             raise InvalidOption(
@@ -90,7 +91,7 @@ class FASTTokenizer(ActionTokenizer):
         )
         self.bpe = Tokenizer(models.BPE())
         self.bpe.train_from_iterator(self.strings(rounded), trainer)
-        self.__dict__.pop("_expansions", None)
+        self.__dict__.pop("_expansions", None)  # cached, and of the merges that were there before
 
     def coefficients(self, actions: Float[Tensor, "batch time dim"]) -> Int64[Tensor, "batch numbers"]:
         """Return rounded frequencies, lowest first, dimensions side by side."""
@@ -101,6 +102,7 @@ class FASTTokenizer(ActionTokenizer):
 
     def strings(self, coefficients: Int64[Tensor, "batch numbers"]) -> list[str]:
         """Return a character for each coefficient; one outside the fitted range becomes the nearest inside it."""
+        # All chunks become one text that is cut into rows: chr() for each coefficient would dominate encoding.
         bounded = coefficients.clamp(self.lowest, self.highest) - self.lowest + _FIRST_CHARACTER
         text = bounded.cpu().numpy().astype("<u4").tobytes().decode("utf-32-le")
         width = coefficients.shape[1]
@@ -130,8 +132,9 @@ class FASTTokenizer(ActionTokenizer):
     ) -> tuple[Float[Tensor, "batch num_actions dim"], Bool[Tensor, " batch"]]:
         """Return what the tokens' coefficients stand for, and which rows expand to as many as a chunk has."""
         values, counts = self._expansions
-        ids = tokens.ids.cpu()
+        ids = tokens.ids.cpu()  # where the expansions are: they come from the byte-pair encoding's strings
         per_token = counts[ids] * (torch.arange(ids.shape[1]) < tokens.lengths.cpu()[:, None])
+        # More or fewer coefficients are never cut or filled up: the actions would be wrong, and nobody would know.
         valid = per_token.sum(1) == self.max_tokens
         wanted = torch.arange(values.shape[1]) < per_token[valid][..., None]  # (row, token, place in its expansion)
         coefficients = torch.zeros(len(ids), self.max_tokens)

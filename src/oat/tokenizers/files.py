@@ -1,4 +1,4 @@
-"""A tokenizer on disk: config.json, model.safetensors and a model card, in a directory that moves anywhere."""
+"""Tokenizers on disk: config.json, model.safetensors and a model card, in a directory that can be moved anywhere."""
 
 import json
 import math
@@ -51,7 +51,7 @@ class TokenizerFiles(nn.Module, ABC):
         self.space = space
         self.normalizer = Normalizer(space.model_dim)
         self.training_record = TrainingRecord()
-        """How it was fitted (data, split, seed, recipe, measures); stored with every checkpoint."""
+        """Record of the fitting (data, split, seed, recipe, measures), which is stored with every checkpoint."""
 
     @property
     @abstractmethod
@@ -76,7 +76,7 @@ class TokenizerFiles(nn.Module, ABC):
 
     def save(self, directory: str | Path) -> None:
         """Write a checkpoint directory that `load` reads anywhere."""
-        self.check_fitted()
+        self.check_fitted()  # before an earlier checkpoint there is touched
         with staged_checkpoint(Path(directory), self.kind) as staging:
             self.save_files(staging)
 
@@ -84,6 +84,7 @@ class TokenizerFiles(nn.Module, ABC):
         """Write the checkpoint's files, with this card or its usual one, into an existing directory."""
         self.check_fitted()
         described = {"space": config_to_json(self.space), "config": config_to_json(self.config)}
+        # "fitted_to" is the record's name in files since the first version; published checkpoints have it.
         described |= {"fitted_to": self.training_record.to_json(), **self.text_state()}
         write_checkpoint(directory, self.kind, described, self.state_dict(), card or self.card())
 
@@ -120,16 +121,17 @@ class TokenizerFiles(nn.Module, ABC):
         config: Any = config_from_json(cls.config_class, described["config"])
         tokenizer = cls(space, config)  # type: ignore[call-arg]  # every kind takes its configuration
         tokenizer.training_record = stored_record(described)
+        # Before the tensors: a kind may need it to know what else it consists of.
         tokenizer.load_text_state(described)
         try:
             tokenizer.load_state_dict(tensors)
         except RuntimeError as error:
             raise CheckpointError(f"{folder}: its weights do not fit its configuration ({error})") from error
-        return tokenizer.eval()
+        return tokenizer.eval()  # dropout in a frozen tokenizer would perturb the tokens that a policy learns
 
     def text_state(self) -> dict[str, str]:
-        """Return what a checkpoint must hold beside configuration and tensors."""
+        """Return what a checkpoint must hold as text, beside configuration and tensors, such as FAST's merges."""
         return {}
 
     def load_text_state(self, described: dict[str, Any]) -> None:
-        """Take back what `text_state` returned."""
+        """Restore from a checkpoint's configuration what `text_state` added to it."""

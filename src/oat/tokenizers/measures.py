@@ -1,4 +1,4 @@
-"""How well a tokenizer does on held-out chunks: distortion per prefix, use of the codebook, speed."""
+"""Measures of a tokenizer on held-out chunks: distortion per prefix, use of the codebook, speed."""
 
 import math
 import time
@@ -13,12 +13,12 @@ from torch import Tensor
 from oat.data.shuffle import Permutation, derive_key
 from oat.data.stream import Source
 from oat.data.transforms import transform_inputs
-from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.decoder import masked_error
 from oat.tokenizers.tokens import Tokens
 from oat.tokenizers.tolerance import MaxError
 
-_DECODED_AT_ONCE = 512
+_DECODED_AT_ONCE = 512  # chunks, which bounds the memory that decoding takes
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class ChunkBatch:
         state = None if self.state is None else self.state.to(device)
         return ChunkBatch(self.actions.to(device), self.valid.to(device), state)
 
-    def encode(self, tokenizer: ActionTokenizer) -> Tokens:
-        """Return the chunks' tokens."""
+    def encode(self, tokenizer: BaseTokenizer) -> Tokens:
+        """Return the chunks' tokens, without letting steps past an episode's end influence them."""
         return tokenizer.encode(self.actions, self.valid, self.state)
 
 
@@ -50,15 +50,16 @@ def draw_windows(windows: Source, most: int | None = None) -> Int64[np.ndarray, 
     numbers = np.arange(len(windows))
     if most is None or most >= len(windows):
         return numbers
+    # Neighbouring windows overlap: the first ones would all be of a few episodes.
     return Permutation(len(windows), derive_key(0))(numbers[:most])
 
 
-def draw_chunks(windows: Source, tokenizer: ActionTokenizer, most: int | None = None) -> ChunkBatch:
+def draw_chunks(windows: Source, tokenizer: BaseTokenizer, most: int | None = None) -> ChunkBatch:
     """Return the chunks of all windows, or of `most` of them in a fixed random order."""
     return chunks_at(windows, draw_windows(windows, most), tokenizer)
 
 
-def chunks_at(windows: Source, numbers: Int64[np.ndarray, " chosen"], tokenizer: ActionTokenizer) -> ChunkBatch:
+def chunks_at(windows: Source, numbers: Int64[np.ndarray, " chosen"], tokenizer: BaseTokenizer) -> ChunkBatch:
     """Return the chunks of the windows with these numbers."""
     return ChunkBatch(*transform_inputs(windows[numbers], tokenizer.space.transform))
 
@@ -68,12 +69,13 @@ def typical_chunks(chunks: ChunkBatch, count: int) -> list[int]:
     whole = torch.nonzero(chunks.valid.all(1)).squeeze(-1)
     whole = whole if len(whole) else torch.arange(len(chunks), device=chunks.valid.device)
     order = whole[chunks.actions[whole].var(1).sum(1).argsort()]
+    # The stillest chunks would show nothing, the wildest are outliers.
     return [int(order[round(share * (len(order) - 1))]) for share in torch.linspace(0.3, 0.95, count).tolist()]
 
 
 @torch.no_grad()
 def decode_prefixes(
-    tokenizer: ActionTokenizer, tokens: Tokens, chunks: ChunkBatch
+    tokenizer: BaseTokenizer, tokens: Tokens, chunks: ChunkBatch
 ) -> Float[Tensor, "chunks prefixes time dim"]:
     """Return what every decodable prefix of every chunk decodes to, in action units."""
     lengths = tokenizer.prefix_lengths()
@@ -86,7 +88,7 @@ def decode_prefixes(
 
 
 def model_errors(
-    tokenizer: ActionTokenizer, decoded: Float[Tensor, "chunks prefixes time dim"], chunks: ChunkBatch
+    tokenizer: BaseTokenizer, decoded: Float[Tensor, "chunks prefixes time dim"], chunks: ChunkBatch
 ) -> Float[Tensor, "chunks prefixes"]:
     """Return the mean squared error of every chunk and prefix, in model space."""
     chunks = chunks.to(tokenizer.device)
@@ -99,7 +101,7 @@ def model_errors(
 
 
 @torch.no_grad()
-def distortions(tokenizer: ActionTokenizer, chunks: ChunkBatch) -> Float[Tensor, "chunks prefixes"]:
+def distortions(tokenizer: BaseTokenizer, chunks: ChunkBatch) -> Float[Tensor, "chunks prefixes"]:
     """Return the mean squared error of every chunk for every decodable prefix, in model space."""
     tokens = chunks.encode(tokenizer)
     return model_errors(tokenizer, decode_prefixes(tokenizer, tokens, chunks), chunks)
@@ -140,9 +142,9 @@ class TokenizerMeasures:
     """Mean bits per chunk: tokens times the logarithm of the vocabulary."""
     prefixes: tuple[int, ...]
     mse: tuple[float, ...]
-    """In model space, for each prefix."""
+    """Mean squared error in model space, for each prefix."""
     rmse: tuple[tuple[float, ...], ...]
-    """In action units, for each prefix and dimension."""
+    """Root mean squared error in action units, for each prefix and dimension."""
     monotone: float
     """Share of chunks whose error falls, or stays, with every further token."""
     used: tuple[float, ...]
@@ -150,14 +152,14 @@ class TokenizerMeasures:
     """Use of the codebook at each token position; empty for variable-length tokenizers."""
     encode_rate: float
     decode_rate: float
-    """Chunks per second."""
+    """Chunks encoded, and sequences decoded (on average over the prefixes), per second."""
     lengths_within: dict[str, tuple[int, ...]]
-    """For each error limit in action units (per-step maximum): how many chunks need 1, 2, … tokens."""
+    """Counts of chunks that need 1, 2, … tokens, for each limit of the largest error in action units."""
 
 
 @torch.no_grad()
 def evaluate(
-    tokenizer: ActionTokenizer,
+    tokenizer: BaseTokenizer,
     chunks: ChunkBatch,
     limits: tuple[float, ...] = (),
     everything: ChunkBatch | None = None,
@@ -173,12 +175,14 @@ def evaluate(
     errors = model_errors(tokenizer, decoded, chunks)
     fixed = bool((tokens.lengths == tokenizer.max_tokens).all())
     uses = []
+    # Per position is only meaningful where every chunk has it, and only readable where there are few.
     if fixed and tokenizer.max_tokens <= 64:
         seen = tokens if everything is None else everything.encode(tokenizer)
         uses = codebook_use(seen, tokenizer.vocab_size)
     mean_length = float(tokens.lengths.double().mean())
     squares = (decoded - chunks.actions[:, None]).square() * chunks.valid[:, None, :, None]
     rmse = (squares.sum((0, 2)) / chunks.valid.sum()).sqrt()
+    # Measured once for all limits; the size of this one is not used.
     worst = MaxError(0.0).measure(decoded, chunks.actions[:, None], chunks.valid[:, None])
     return TokenizerMeasures(
         name=name or tokenizer.kind,

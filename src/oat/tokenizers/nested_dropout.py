@@ -1,4 +1,4 @@
-"""How many tokens to keep in training (paper, section IV-B1): a distribution over prefix lengths, as a value."""
+"""Distributions of how many tokens nested dropout keeps in training (paper, section IV-B1), as values."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -32,6 +32,7 @@ class KeepLengths(ABC):
         start = torch.rand(chunks, 1, generator=generator)
         points = (start + torch.arange(prefixes) / prefixes) % 1
         cumulative = self.probabilities(latent_horizon).cumsum(0)
+        # right=True passes over lengths of probability 0 even at u = 0; rounded sums may end just below 1.
         return 1 + torch.searchsorted(cumulative, points, right=True).clamp(max=latent_horizon - 1)
 
 
@@ -53,7 +54,7 @@ class PowersOfTwo(KeepLengths):
 
     def probabilities(self, latent_horizon: int) -> Float[Tensor, " latent_horizon"]:
         lengths = torch.arange(1, latent_horizon + 1)
-        powers = (lengths & (lengths - 1)) == 0
+        powers = (lengths & (lengths - 1)) == 0  # a power of two has a single bit
         return powers / powers.sum()
 
 
@@ -71,7 +72,7 @@ KEEP_LENGTHS: dict[str, type[KeepLengths]] = {value.kind: value for value in (Un
 
 
 def keep_lengths(kind: str) -> KeepLengths:
-    """Return the distribution by its name."""
+    """Return the distribution with this name, or raise an error that names all of them."""
     if kind not in KEEP_LENGTHS:
         raise unknown_name("keep-length distribution", kind, KEEP_LENGTHS)
     return KEEP_LENGTHS[kind]()

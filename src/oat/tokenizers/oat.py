@@ -32,6 +32,7 @@ def attention_mask(horizon: int, registers: int, attention: RegisterAttention) -
     Actions look at actions only, register i at all actions and at registers j ≤ i.
     """
     mask = torch.zeros(horizon + registers, horizon + registers, dtype=torch.bool)
+    # If actions saw registers, a later register would reach an earlier one through them in the next block.
     mask[:, :horizon] = True
     among = torch.ones(registers, registers, dtype=torch.bool)
     mask[horizon:, horizon:] = among.tril() if attention == "causal" else among
@@ -53,13 +54,14 @@ class RegisterEncoder(nn.Module):
         self.norm = make_norm(width)
         self.to_latent = nn.Linear(width, latent_dim)
         mask = attention_mask(space.action_horizon, config.latent_horizon, config.register_attention)
+        # Both follow from the configuration, so checkpoints need not hold them.
         self.register_buffer("mask", mask, persistent=False)
         self.register_buffer("positions", sinusoidal_positions(space.action_horizon, width), persistent=False)
 
     def forward(
         self, actions: Float[Tensor, "batch time dim"], valid_mask: Bool[Tensor, "batch time"]
     ) -> Float[Tensor, "batch tokens latent"]:
-        """Return one latent vector per register."""
+        """Return one latent vector per register; those of a chunk depend on its valid steps only."""
         registers = len(self.registers)
         embedded = self.from_action(actions) + self.positions
         x = torch.cat([embedded, self.registers.expand(len(actions), -1, -1)], dim=1)
@@ -83,7 +85,7 @@ class OATTokenizer(AutoencoderTokenizer):
         super().__init__(space, config or OATConfig())
 
     def make_encoder(self, latent_dim: int) -> RegisterEncoder:
-        """Return a new register encoder."""
+        """Return a new register encoder with this many numbers per latent."""
         return RegisterEncoder(self.space, self.config, latent_dim)
 
     def save_pretrained(self, directory: str | Path) -> None:

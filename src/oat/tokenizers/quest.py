@@ -38,6 +38,7 @@ class ConvolutionalEncoder(nn.Module):
         """Return one latent vector for every four steps."""
         x = (actions * valid_mask[..., None]).mT  # invented steps are silent
         for convolution in self.convolutions:
+            # Padded on the left only: output i sees steps up to 2i + 1, and there are exactly half as many.
             x = F.gelu(convolution(F.pad(x, (self.kernel - 2, 0))))
         x = x.mT + self.positions
         tokens = x.shape[1]
@@ -61,10 +62,11 @@ class QueSTTokenizer(AutoencoderTokenizer):
                 f"QueST makes one token of {DOWNSAMPLING} steps: a horizon of {space.action_horizon} cannot give "
                 f"{config.latent_horizon} tokens"
             )
+        # `WholeSequenceObjective` has it, but whoever builds a configuration in Python may say otherwise.
         if config.objective.keep != "full":
             raise InvalidOption('QueST has no ordering to train: its objective must have keep="full"')
         super().__init__(space, config)
 
     def make_encoder(self, latent_dim: int) -> ConvolutionalEncoder:
-        """Return a new convolutional encoder."""
+        """Return a new convolutional encoder with this many numbers per latent."""
         return ConvolutionalEncoder(self.space, self.config, latent_dim)

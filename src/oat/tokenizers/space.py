@@ -8,14 +8,14 @@ from oat.errors import InvalidOption
 
 @dataclass(frozen=True)
 class ActionSpace:
-    """The chunks a tokenizer is for, and how they are brought to model space."""
+    """Describe the chunks that a tokenizer or a policy is for: their shape, and what precedes normalisation."""
 
     action_horizon: int = 32
     """H_a: actions per chunk."""
     action_dim: int = 4
     """D_a: numbers per action, as in the data."""
     transform: ActionTransform = field(default_factory=Identity)
-    """Applied before normalisation; statistics are computed after it."""
+    """Transform of actions that is applied before normalisation; statistics are computed after it."""
     state_dim: int | None = None
     """Numbers in the state that the transform refers to, if any."""
 

@@ -21,12 +21,13 @@ class Tokens:
     ids: Int64[Tensor, "batch width"]
     lengths: Int64[Tensor, " batch"]
     clipped: Float[Tensor, " batch"] | None = None
-    """Where `encode` made it: the share of each chunk's numbers that lay outside the fitted range."""
+    """Share of each chunk's numbers that lay outside the fitted range; None for tokens that `encode` did not make."""
 
     @classmethod
     def from_lists(cls, rows: Sequence[Sequence[int]]) -> "Tokens":
         """Return the tokens of rows of any lengths, or raise `InvalidTokens` for what is not whole numbers."""
         try:
+            # operator.index takes whole numbers of any library, and refuses 1.0, which int would take for a token.
             known = [np.array([operator.index(token) for token in row], np.int64) for row in rows]
         except (TypeError, OverflowError) as error:
             raise InvalidTokens(f"tokens must be rows of whole numbers, such as [[17, 4, 256]] ({error})") from error
@@ -42,6 +43,7 @@ class Tokens:
     def __getitem__(self, index: slice | Tensor | tuple[slice | Tensor, slice]) -> "Tokens":
         """Choose rows by `tokens[2:5]`, or keep at most the first four tokens of each by `tokens[:, :4]`."""
         rows, columns = index if isinstance(index, tuple) else (index, slice(None))
+        # The decoder would take the first token of a suffix for the first of the chunk.
         if columns.start not in (None, 0) or columns.step not in (None, 1):
             raise InvalidOption("only prefixes of tokens can be taken: tokens[rows, :k]")
         ids = self.ids[rows, columns]
@@ -59,7 +61,7 @@ class Tokens:
         return Tokens(self.ids.to(device), self.lengths.to(device), clipped)
 
     def tolist(self) -> list[list[int]]:
-        """Return each row's ids without padding."""
+        """Return each row's ids as a list, without its padding."""
         return [row[:length] for row, length in zip(self.ids.tolist(), self.lengths.tolist(), strict=True)]
 
 
@@ -82,4 +84,5 @@ def _is_whole(array: Array) -> bool:
     """Return whether the numbers are of a type that holds whole ones only."""
     if isinstance(array, np.ndarray):
         return np.issubdtype(array.dtype, np.integer)
+    # A mask of booleans is a likely mistake, and would be decoded as ids 0 and 1.
     return not (array.is_floating_point() or array.is_complex() or array.dtype == torch.bool)

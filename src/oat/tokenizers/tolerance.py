@@ -1,4 +1,4 @@
-"""How far a reconstruction may be from the actions: what decides how many tokens a chunk gets."""
+"""The error that a reconstruction may have, by which the number of tokens of a chunk is decided."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,11 +10,11 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class MaxError:
-    """How far a reconstruction may be from the actions, in action units."""
+    """Say how far a reconstruction may be from the actions, in action units, and how that is measured."""
 
     size: float
     measured: Literal["max", "rms"] = "max"
-    """The largest deviation of any valid number, or the root of their mean square."""
+    """Whether the largest deviation of any valid number counts, or the root of their mean square."""
 
     def measure(self, decoded: Tensor, target: Tensor, valid: Bool[Tensor, "*rows time"]) -> Tensor:
         """Return the deviation of each row (*rows, time, dim)."""

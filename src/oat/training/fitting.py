@@ -1,6 +1,6 @@
-"""Fitting a tokenizer to chunks: configuration, normaliser, what is learned from chunks at once, training, measures.
+"""Fit a tokenizer to chunks: configuration, normaliser, what is learned from chunks at once, training, measures.
 
-`ActionTokenizer.fit` does this with chunks in memory and PyTorch alone, `oat fit` with a data set, resumable and on
+`BaseTokenizer.fit` does this with chunks in memory and PyTorch alone, `oat fit` with a data set, resumable and on
 several processes (`oat.training.tokenizers`); what they do is the same, in the same functions.
 """
 
@@ -22,7 +22,7 @@ from oat.io.checkpoints import config_to_json
 from oat.io.options import change, options_of
 from oat.io.training_record import Measures, TrainingRecord
 from oat.nn.recipe import TrainConfig
-from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.checks import check_state, check_steps
 from oat.tokenizers.config import TokenizerConfig
 from oat.tokenizers.measures import ChunkBatch, distortions, draw_chunks
@@ -32,15 +32,15 @@ from oat.training.chunk_array import ChunkArray
 from oat.training.steps import train_in_memory
 
 MERGE_CHUNKS = 200_000
-"""As many chunks as are learned from at once: what BPE learns from more is negligible, and it reads them all."""
+"""Most chunks that `fit_normalized` is given: byte-pair encoding reads all of them, and learns little from more."""
 _OF_RUNS = ("compile", "validate_every", "workers", "wandb")  # parts of a recipe that mean nothing in memory
 
-Fitted = TypeVar("Fitted", bound=ActionTokenizer)
+Fitted = TypeVar("Fitted", bound=BaseTokenizer)
 
 
 @dataclass(frozen=True)
 class FitOptions:
-    """Hold what `ActionTokenizer.fit` was asked for beside hyper-parameters; it explains them."""
+    """Hold what `BaseTokenizer.fit` was asked for beside hyper-parameters; it explains them."""
 
     preset: str
     steps: int | None
@@ -58,7 +58,7 @@ class FitOptions:
 class TokenizerTraining:
     """Present a tokenizer that is trained to the training loops."""
 
-    module: ActionTokenizer
+    module: BaseTokenizer
     held_out: ChunkBatch
 
     def identity(self) -> Mapping[str, Any]:
@@ -68,7 +68,7 @@ class TokenizerTraining:
         return {"tokenizer": module.kind, "normalization": module.training_record.normalization, **described}
 
     def learning_rates(self) -> Mapping[str, float]:
-        """Return nothing: all parameters learn alike."""
+        """Return no factors: all parameters of a tokenizer learn at the same rate."""
         return {}
 
     def loss(self, module: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Mapping[str, Tensor]]:
@@ -79,20 +79,21 @@ class TokenizerTraining:
 
     def validate(self, module: nn.Module) -> Measures:
         """Return the held-out error of every prefix; the score is over those that are trained."""
-        assert isinstance(module, ActionTokenizer)
+        assert isinstance(module, BaseTokenizer)
         errors = dict(zip(module.prefix_lengths(), distortions(module, self.held_out).mean(0).tolist(), strict=True))
         trained = torch.tensor([errors[length] for length in module.trained_prefixes()])
+        # The mean of logarithms: in a mean of errors the shortest prefixes would drown all others.
         return Measures(score=float(trained.log().mean()), mse_of_prefix=errors)
 
     def save(self, module: nn.Module, directory: Path, progress: TrainingRecord) -> None:
         """Write the tokenizer with what is known of its training."""
-        assert isinstance(module, ActionTokenizer)
+        assert isinstance(module, BaseTokenizer)
         module.training_record = module.training_record.updated(progress)
         module.save_files(directory)
 
 
 def choose_config(
-    kind: type[ActionTokenizer], preset: str, changes: Mapping[str, Any], config: TokenizerConfig | None = None
+    kind: type[BaseTokenizer], preset: str, changes: Mapping[str, Any], config: TokenizerConfig | None = None
 ) -> tuple[TokenizerConfig, TrainConfig | None]:
     """Return a preset's model, or `config`, and its recipe, with these options changed."""
     presets = kind.config_class.presets()
@@ -104,6 +105,7 @@ def choose_config(
         raise InvalidOption(
             f"{kind.__name__} is configured by {kind.config_class.__name__}, got {type(model).__name__}"
         )
+    # One set of names for both: what the model does not have is the recipe's, and what neither has is a mistake.
     changed, left = change(model, changes)
     recipe, unknown = change(usual.training, left)
     for name in unknown:
@@ -129,7 +131,7 @@ def prepare(
     return tokenizer
 
 
-def measure_at_once(tokenizer: ActionTokenizer, held_out: ChunkBatch) -> Measures:
+def measure_at_once(tokenizer: BaseTokenizer, held_out: ChunkBatch) -> Measures:
     """Return the held-out measures of a tokenizer that is not trained."""
     lengths = held_out.encode(tokenizer).lengths
     return Measures(tokens=float(lengths.double().mean()), mse=float(distortions(tokenizer, held_out).mean()))
@@ -143,18 +145,19 @@ def fit_chunks(
     how: FitOptions,
     options: Mapping[str, Any],
 ) -> Fitted:
-    """Return a tokenizer of the kind fitted to chunks in memory: what `ActionTokenizer.fit` does."""
+    """Return a tokenizer of the kind, fitted to chunks in memory as `BaseTokenizer.fit` describes."""
     if how.steps is not None and how.minutes is not None:
         raise InvalidOption("a training ends after steps or after minutes: give one of them")
     if not kind.config_class.trained() and (how.steps, how.minutes) != (None, None):
         raise InvalidOption(f"{kind.__name__} is fitted at once and not trained: leave out steps and minutes")
+    # A recipe has at least one step; steps=0 asks for initial weights, and is answered below.
     changes = {**options, **({"steps": how.steps} if how.steps else {})}
     config, recipe = choose_config(kind, how.preset, changes, how.config)
     transform = parse(how.transform) if isinstance(how.transform, str) else how.transform
     everything = check_chunks(chunks, valid_mask, states, transform)
     taught, held_out = _split(everything, how.validation)
     space = _space_of(everything, transform)
-    source = ChunkArray(taught, transform.state_key)
+    source = ChunkArray(taught, transform.state_key)  # without those held out: the normaliser must not know them
     tokenizer = prepare(kind, config, source, space, _normalizer(source, how, transform), how.seed)
     tokenizer.training_record = TrainingRecord(
         data=f"{len(everything):,} chunks given to {kind.__name__}.fit",
@@ -171,12 +174,12 @@ def fit_chunks(
 
 
 def _train(tokenizer: Fitted, source: ChunkArray, held_out: ChunkBatch, recipe: TrainConfig, how: FitOptions) -> Fitted:
-    """Return the average of the weights along the way, on the CPU."""
+    """Return the tokenizer with the average of the weights along the way, on the CPU."""
     task = TokenizerTraining(tokenizer.to(how.device), held_out)
     updates = train_in_memory(task, source, recipe, how.minutes, how.progress)
     averaged = updates.average.module.cpu().eval()
     assert isinstance(averaged, type(tokenizer))
-    taken = replace(recipe, steps=updates.step)
+    taken = replace(recipe, steps=updates.step)  # within minutes, only the clock decided how many
     averaged.training_record = replace(
         averaged.training_record,
         recipe={name: value for name, value in config_to_json(taken).items() if name not in _OF_RUNS},
@@ -204,6 +207,7 @@ def check_chunks(
 
 
 def _space_of(chunks: ChunkBatch, transform: ActionTransform) -> ActionSpace:
+    """Return the space of these chunks, whose shapes were checked."""
     state_dim = None if chunks.state is None else chunks.state.shape[1]
     return ActionSpace(chunks.actions.shape[1], chunks.actions.shape[2], transform, state_dim)
 
@@ -219,12 +223,13 @@ def _split(chunks: ChunkBatch, validation: float) -> tuple[ChunkBatch, ChunkBatc
 
 
 def _normalizer(source: ChunkArray, how: FitOptions, transform: ActionTransform) -> Normalizer:
+    """Return the normaliser that was given, or one from the statistics of the chunks to learn from."""
     if isinstance(how.normalization, Normalizer):
         return how.normalization
     return Normalizer.from_statistics(source.statistics(transform), how.normalization)
 
 
-def _call(kind: type[ActionTokenizer], how: FitOptions, options: Mapping[str, Any]) -> str:
+def _call(kind: type[BaseTokenizer], how: FitOptions, options: Mapping[str, Any]) -> str:
     """Return the call that gives this tokenizer, for its model card."""
     asked = {"steps": how.steps, "minutes": how.minutes, **options}
     words = [f"preset={how.preset!r}", *(f"{name}={value!r}" for name, value in asked.items() if value is not None)]

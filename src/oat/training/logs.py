@@ -1,4 +1,4 @@
-"""What a run reports: JSON lines for programs, TensorBoard for people, Weights & Biases when asked."""
+"""Logs of a training run: JSON lines for programs, TensorBoard for people, Weights & Biases when asked."""
 
 import json
 import secrets
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from oat.io.atomic import explain_write_errors
+from oat.io.checkpoints import LOG_FILE
 from oat.io.extras import import_extra
 
 
@@ -14,20 +15,21 @@ class MetricLog:
     """Write `metrics.jsonl` and TensorBoard events in a run's directory; a resumed run drops what it will do again."""
 
     def __init__(self, folder: Path, first_step: int, wandb_project: str | None = None) -> None:
-        from torch.utils.tensorboard import SummaryWriter
+        from torch.utils.tensorboard import SummaryWriter  # only runs in a directory need it
 
         with explain_write_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            path = folder / "metrics.jsonl"
+            path = folder / LOG_FILE
             lines = path.read_text().splitlines() if path.exists() else []
+            # A run is resumed at its last checkpoint; the steps that it had taken since will be taken, and told, again.
             kept = [line for line in lines if _step_of(line) <= first_step]
             path.write_text("".join(f"{line}\n" for line in kept))
-            self._file = path.open("a", buffering=1)
+            self._file = path.open("a", buffering=1)  # line by line: what was logged survives a kill
             self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=first_step + 1 if first_step else None)
         self._wandb = None if wandb_project is None else _start_wandb(folder, wandb_project)
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Append the values of a step."""
+        """Append the values of a step to every log."""
         self._file.write(json.dumps({"step": step, **values}) + "\n")
         for name, value in values.items():
             self._board.add_scalar(name, value, step)

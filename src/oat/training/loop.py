@@ -17,7 +17,7 @@ from oat.data.chunks import Batch
 from oat.data.stream import Source, window_stream
 from oat.errors import CheckpointError, DatasetExists
 from oat.io.atomic import exclusive, staged_directory
-from oat.io.checkpoints import BEST, config_to_json
+from oat.io.checkpoints import BEST, LAST, config_to_json
 from oat.io.progress import progress_bar
 from oat.io.training_record import TrainingRecord
 from oat.nn.recipe import TrainConfig
@@ -33,16 +33,17 @@ _MAY_CHANGE = ("steps", "validate_every", "workers", "compile", "wandb")  # in t
 
 def train(task: Trainable, source: Source, config: TrainConfig, out: Path, resume: bool = False) -> None:
     """Train `task.module` on `source`; `out/best` and `out/last` are checkpoints, `out/metrics.jsonl` the log."""
-    from accelerate import Accelerator
+    from accelerate import Accelerator  # takes seconds to import, and is not needed to fit in memory
 
-    if (out / "last").exists() and not resume:
+    if (out / LAST).exists() and not resume:
         raise DatasetExists(f"{out} holds a run; --resume continues it, another --out keeps it")
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
     # Unless told to stay on the CPU, Accelerate takes torchrun's processes there for one process each.
     accelerator = Accelerator(cpu=several and not torch.cuda.is_available(), mixed_precision=config.precision)
+    # Only the main process writes, so it alone takes the lock, which would be refused to its siblings.
     with exclusive(out, f"training into {out}") if accelerator.is_main_process else nullcontext():
         run = _Run(task, source, config, out, accelerator)
-        if resume and (out / "last").exists():
+        if resume and (out / LAST).exists():
             run.load()
         windows = window_stream(
             source,
@@ -61,7 +62,7 @@ def _read(source: Source, windows: Iterator[np.ndarray], workers: int) -> Iterat
         return (source[chosen] for chosen in windows)
     loader: Any = DataLoader(
         source,  # type: ignore[arg-type]
-        batch_size=None,
+        batch_size=None,  # the sampler gives whole batches, which the source reads at once
         sampler=windows,
         num_workers=workers,
         collate_fn=_as_read,
@@ -71,6 +72,7 @@ def _read(source: Source, windows: Iterator[np.ndarray], workers: int) -> Iterat
 
 
 def _as_read(batch: Any) -> Any:
+    """Return the batch unchanged: a named function, because a lambda cannot be sent to spawned processes."""
     return batch
 
 
@@ -89,6 +91,7 @@ class _Run:
             task.module, *make_optimizers(task.module, task.learning_rates(), config)
         )
         self.updates = Updates(task.module, optimizers, config)
+        # Compiled beside the model rather than in its place, which would rename all weights in checkpoints.
         self.step_model: nn.Module = torch.compile(self.model) if config.compile else self.model  # type: ignore[assignment]
 
     @property
@@ -119,6 +122,7 @@ class _Run:
 
     def _show(self, taken: Step, log: MetricLog | None, clock: Mapping[str, float]) -> float:
         """Return the loss over all processes, having checked and logged it."""
+        # Every process takes part in the reduction, and so all of them fail together where the loss is not finite.
         shown = float(self.accelerator.reduce(taken.loss, "mean"))
         check_loss(shown, self.updates.step)
         if log:
@@ -137,10 +141,11 @@ class _Run:
         return shown
 
     def _validate(self, log: MetricLog | None) -> None:
+        """Measure the averaged weights, and write the last checkpoint, and the best if this is it."""
         self.accelerator.wait_for_everyone()
         averaged = self.updates.average.module.eval()
         step = self.updates.step
-        check_weights(averaged, step)
+        check_weights(averaged, step)  # on every process: if only one failed, the others would wait for it
         if log is None:
             return
         measures = self.task.validate(averaged)
@@ -149,13 +154,15 @@ class _Run:
         assert measures.score is not None, "what is trained has a score, or no checkpoint could be the best"
         if measures.score < self.best:
             self.best = measures.score
+            # Before `last`: a run that is killed in between takes these steps again, and finds the same best.
             with staged_directory(self.out / BEST) as folder:
                 self.task.save(averaged, folder, progress)
-        with staged_directory(self.out / "last") as folder:
+        with staged_directory(self.out / LAST) as folder:
             self.task.save(averaged, folder, progress)
             torch.save(self._state(), folder / STATE_FILE)
 
     def _state(self) -> dict[str, Any]:
+        """Return all that `load` needs; no random state is among it, because random numbers follow from the step."""
         return {
             "started_with": self.started_with,
             "step": self.updates.step,
@@ -167,8 +174,9 @@ class _Run:
 
     def load(self) -> None:
         """Take the state of the run's last checkpoint, or raise `CheckpointError`."""
-        file = self.out / "last" / STATE_FILE
+        file = self.out / LAST / STATE_FILE
         try:
+            # Only tensors and plain values: a run's directory may come from somebody else.
             state = torch.load(file, map_location="cpu", weights_only=True)
             self._check_same_run(file, state.get("started_with", {}))
             self.updates.step = state["step"]
@@ -192,7 +200,7 @@ class _Run:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield nested values by dotted names."""
+    """Yield nested values by dotted names, so that an error can name the one that differs."""
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")

@@ -28,7 +28,7 @@ from oat.policies.decoding import Decoding, Noise
 from oat.policies.learning import Lesson, PolicySetup
 from oat.policies.policy import Policy
 from oat.policies.predictor import Chunk
-from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.decoder import masked_error
 from oat.tokenizers.loading import load_tokenizer
 from oat.tokenizers.space import ActionSpace
@@ -183,7 +183,7 @@ def _action_space(config: TrainPolicyConfig, episodes: Episodes) -> ActionSpace:
     return action_space(episodes, config.action_horizon, transforms.parse(config.transform))
 
 
-def _find_tokenizer(config: TrainPolicyConfig, episodes: Episodes) -> ActionTokenizer | None:
+def _find_tokenizer(config: TrainPolicyConfig, episodes: Episodes) -> BaseTokenizer | None:
     if not POLICIES.config(config.policy).takes_tokenizer:
         if config.tokenizer is not None:
             raise InvalidOption(f"a policy of the kind {config.policy} has no tokenizer: leave out --tokenizer")

@@ -1,4 +1,4 @@
-"""What a checkpoint records of its data and its training."""
+"""The record of data and training that a checkpoint begins with."""
 
 from oat.data.episodes import Episodes
 from oat.io.commands import command_line
@@ -7,7 +7,7 @@ from oat.training.config import FitConfig, TrainPolicyConfig
 
 
 def begin_record(verb: str, config: FitConfig | TrainPolicyConfig, episodes: Episodes) -> TrainingRecord:
-    """Return all that is known before training; recipe, steps and measures are added with every checkpoint."""
+    """Return the record of all that is known before training; every checkpoint adds recipe, step and measures."""
     return TrainingRecord(
         data=str(config.data),
         episodes=len(episodes),

@@ -23,7 +23,7 @@ from oat.training.task import Trainable, TrainingFailed
 from oat.training.updates import TimeBudget, Updates
 
 SHOW_EVERY = 20
-"""Steps between looks at the loss, which on a graphics card wait for it."""
+"""Steps between looks at the loss: reading it waits for the graphics card, which would else run ahead."""
 
 
 @runtime_checkable
@@ -40,7 +40,7 @@ class Backend(Protocol):
         ...
 
     def backward(self, loss: Tensor) -> None:
-        """Compute gradients, averaged over processes."""
+        """Compute the gradients of the loss, averaged over all processes."""
         ...
 
 
@@ -53,11 +53,11 @@ class OneDevice:
     process_index: int = 0
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Return a context of bfloat16, or of nothing special."""
+        """Return a context that computes in bfloat16 if the precision says so, else in float32."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")
 
     def backward(self, loss: Tensor) -> None:
-        """Compute gradients."""
+        """Compute the gradients of the loss in this process."""
         torch.autograd.backward(loss)
 
 
@@ -72,9 +72,10 @@ class Step:
 def take_steps(
     task: Trainable, model: nn.Module, batches: Iterator[Batch], updates: Updates, backend: Backend
 ) -> Iterator[Step]:
-    """Take steps until the updates say that it is enough; `model` is the task's module, perhaps wrapped."""
+    """Yield after each step until all are taken or the time is over; `model` is the task's module, perhaps wrapped."""
     while not updates.finished:
         model.train()
+        # By process, too: else all of them would draw the same numbers for their different chunks.
         seed = derive_key(updates.config.seed, updates.step, backend.process_index)
         with backend.autocast():
             loss, details = task.loss(model, next(batches), torch.Generator().manual_seed(seed % 2**63))
@@ -92,7 +93,7 @@ def train_in_memory(
     updates = Updates(task.module, make_optimizers(task.module, task.learning_rates(), config), config, budget)
     windows = window_stream(source, config.batch_size, config.seed)
     batches = (source[chosen] for chosen in windows)
-    total = config.steps if budget is None else None
+    total = config.steps if budget is None else None  # within minutes, nobody knows how many steps there will be
     with progress_bar("fitting", total, quiet=not progress) as bar:
         for step in take_steps(task, task.module, batches, updates, OneDevice(device, config.precision)):
             if updates.step % SHOW_EVERY == 0:
@@ -105,7 +106,7 @@ def train_in_memory(
 
 def check_loss(loss: float, step: int) -> None:
     """Raise `TrainingFailed` for a loss that is not finite."""
-    if not loss < float("inf"):
+    if not loss < float("inf"):  # true for NaN as well, which compares with nothing
         raise TrainingFailed(f"the loss is {loss} at step {step}; a lower --learning-rate may help")
 
 

@@ -1,4 +1,4 @@
-"""What is trained, as the training loops see it."""
+"""The interface between training loops and what they train."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ from oat.io.training_record import Measures, TrainingRecord
 
 @runtime_checkable
 class Trainable(Protocol):
-    """Tell a loop what it needs to know of a model and its task."""
+    """Tell a training loop what it needs to know of a model and its task."""
 
     @property
     def module(self) -> nn.Module:
@@ -43,4 +43,4 @@ class Trainable(Protocol):
 
 
 class TrainingFailed(OatError):
-    """The loss or the weights are not finite."""
+    """Raised when the loss or the weights are not finite, so that further steps are in vain."""

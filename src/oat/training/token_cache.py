@@ -1,4 +1,4 @@
-"""The tokens of all windows, computed once and kept on disk: it does not change while a policy learns."""
+"""The tokens of all windows, computed once and kept on disk: a tokenizer does not change while a policy learns."""
 
 import hashlib
 import json
@@ -15,10 +15,10 @@ from oat.data.transforms import transform_inputs
 from oat.io.atomic import staged_file
 from oat.io.checkpoints import config_to_json
 from oat.io.progress import progress_bar
-from oat.tokenizers.base import ActionTokenizer
+from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.tokens import Tokens
 
-_BLOCK = 4096
+_BLOCK = 4096  # windows encoded at a time, which bounds the memory that it takes
 
 
 @dataclass(frozen=True)
@@ -40,23 +40,26 @@ class TokenCache:
         return int(self.table[:, -1].max())
 
 
-def cache_tokens(tokenizer: ActionTokenizer, windows: Windows) -> TokenCache:
+def cache_tokens(tokenizer: BaseTokenizer, windows: Windows) -> TokenCache:
     """Read the tokens of all windows, or encode them first."""
     file = cache_directory().with_name("tokens") / f"{_fingerprint(tokenizer, windows)}.npy"
     try:
+        # Mapped rather than read: processes that train together share one copy in memory.
         return TokenCache(np.load(file, mmap_mode="r"))
     except (FileNotFoundError, ValueError, EOFError):  # not yet, or damaged
+        # Not durable: what a power failure loses is only computed again.
         with staged_file(file, durable=False) as staging, staging.open("wb") as out:
             np.save(out, _encode_all(tokenizer, windows))
     return TokenCache(np.load(file, mmap_mode="r"))
 
 
-def encode_batch(tokenizer: ActionTokenizer, batch: Batch) -> Tokens:
+def encode_batch(tokenizer: BaseTokenizer, batch: Batch) -> Tokens:
     """Return the tokens of some windows; padded steps are left out of what they describe."""
     return tokenizer.encode(*transform_inputs(batch, tokenizer.space.transform))
 
 
-def _encode_all(tokenizer: ActionTokenizer, windows: Windows) -> Int32[np.ndarray, "windows width_and_length"]:
+def _encode_all(tokenizer: BaseTokenizer, windows: Windows) -> Int32[np.ndarray, "windows width_and_length"]:
+    """Return the table of all windows' tokens and their lengths, as wide as the longest sequence needs."""
     key = tokenizer.space.transform.state_key
     config = WindowConfig(windows.config.action_horizon, 1, () if key is None else (key,))
     needed = Windows(windows.episodes, config)  # no images: they would be decoded for nothing
@@ -77,12 +80,12 @@ def _encode_all(tokenizer: ActionTokenizer, windows: Windows) -> Int32[np.ndarra
     return table
 
 
-def tokenizer_fingerprint(tokenizer: ActionTokenizer) -> str:
+def tokenizer_fingerprint(tokenizer: BaseTokenizer) -> str:
     """Return a hash that tells tokenizers apart that could give other tokens."""
     return hashlib.blake2b(b"".join(_contents(tokenizer)), digest_size=8).hexdigest()
 
 
-def _fingerprint(tokenizer: ActionTokenizer, windows: Windows) -> str:
+def _fingerprint(tokenizer: BaseTokenizer, windows: Windows) -> str:
     """Return a hash of all that changes a token: the tokenizer's weights, the windows' actions, states and ends."""
     digest = hashlib.blake2b(b"".join(_contents(tokenizer)), digest_size=16)
     episodes = windows.episodes
@@ -95,9 +98,10 @@ def _fingerprint(tokenizer: ActionTokenizer, windows: Windows) -> str:
     return digest.hexdigest()
 
 
-def _contents(tokenizer: ActionTokenizer) -> Iterator[bytes]:
-    """Yield all that its tokens depend on."""
+def _contents(tokenizer: BaseTokenizer) -> Iterator[bytes]:
+    """Yield the bytes of all that a tokenizer's tokens depend on: kind, configuration, merges and weights."""
     described = [tokenizer.kind, config_to_json(tokenizer.space), config_to_json(tokenizer.config)]
     yield json.dumps([*described, tokenizer.text_state()]).encode()
+    # The record of its training is left out: it says when and from what, and changes no token.
     for name, tensor in sorted(tokenizer.state_dict().items()):
         yield name.encode() + tensor.cpu().numpy().tobytes()

@@ -1,4 +1,4 @@
-"""`oat fit`: fitting a tokenizer to a data set, as a run that can be resumed, or at once for what is not trained."""
+"""Run `oat fit`: fit a tokenizer to a data set, as a run that can be resumed, or at once where nothing is trained."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ from oat.training.fitting import TokenizerTraining, measure_at_once, prepare
 from oat.training.loop import train
 from oat.training.record import begin_record
 
-_VALIDATION_CHUNKS = 1024
+_VALIDATION_CHUNKS = 1024  # so that validation takes seconds, however large the data set is
 
 
 def split_windows(episodes: Episodes, space: ActionSpace, validation: float, seed: int) -> tuple[Windows, Windows]:
@@ -32,18 +32,19 @@ def split_windows(episodes: Episodes, space: ActionSpace, validation: float, see
 
 
 def action_space(episodes: Episodes, action_horizon: int, transform: ActionTransform) -> ActionSpace:
-    """Return the chunks of a data set."""
+    """Return the space of a data set's chunks, with the size of the state where the transform refers to it."""
     key = transform.state_key
     state_dim = episodes.observation(key).shape[1] if key is not None and key in episodes.observations else None
     return ActionSpace(action_horizon, episodes.action_dim, transform, state_dim)
 
 
 def fit_tokenizer(config: FitConfig) -> None:
-    """Fit and save; what is trained leaves a run directory, the others a checkpoint."""
+    """Fit a tokenizer and save it: as a run's directory if it is trained, else as a checkpoint."""
     model = _settled(config)
     episodes = open_dataset(config.data)
     space = action_space(episodes, config.action_horizon, transforms.parse(config.transform))
     windows, held_out = split_windows(episodes, space, config.validation, config.seed)
+    # From the training windows only: what is held out must not influence anything that is measured on it.
     normalizer = Normalizer.from_statistics(action_statistics(windows, space.transform), config.normalization)
     if config.recipe is None and checkpoint_kind(config.out) is not None and not config.resume:
         raise DatasetExists(f"{config.out} holds a tokenizer; --resume fits it anew, another --out keeps it")
@@ -60,6 +61,7 @@ def fit_tokenizer(config: FitConfig) -> None:
 
 def _settled(config: FitConfig) -> TokenizerConfig:
     """Return the model's configuration with what follows from the options that differ from the preset's."""
+    # The command line does not tell which options were typed: those that differ from the preset stand for them.
     usual = config.usual().model
     changed = [name for name, path in options_of(usual) if value_at(usual, path) != value_at(config.model, path)]
     return config.model.settled(changed)

@@ -1,4 +1,4 @@
-"""What follows every backward pass, whatever loop it is in: clipping, learning rates, a step, averaged weights."""
+"""Weight updates after a backward pass, the same in every loop: clipping, learning rates, a step, averaged weights."""
 
 import time
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ Tensors = tuple[Tensor, ...] | list[Tensor]
 
 
 class TimeBudget:
-    """Limit a training to some minutes of wall-clock time, which begin when it is first asked."""
+    """Limit a training to some minutes of wall-clock time, which begin when `share` is first called."""
 
     def __init__(self, minutes: float) -> None:
         if not 0 < minutes < float("inf"):
@@ -54,6 +54,7 @@ class Updates:
     @property
     def learning_rate(self) -> float:
         """Return the learning rate of the next step; within a time budget, its schedule is stretched to the budget."""
+        # Before the first step nothing is known of their speed; the recipe's own number of steps stands in.
         expected = None if self.budget is None or self.step == 0 else self.budget.expected_steps(self.step)
         return self.config.learning_rate * self.config.learning_rate_factor(self.step, expected)
 
@@ -75,4 +76,5 @@ class Updates:
         self.step += 1
 
     def _blend(self, averaged: Tensors, current: Tensors, _: Tensor | int) -> None:
+        """Move the average towards the current weights, all tensors in one call."""
         torch._foreach_lerp_(averaged, current, 1 - self.config.ema_factor(self.step))

@@ -49,11 +49,11 @@ class Transport(Interface[AnyLink]):
 
 
 class Slot(NamedTuple):
-    """Name a place for one episode at a time."""
+    """Identify a place in which one episode at a time is run."""
 
     process: int
     number: int
-    """Among the slots of its process."""
+    """Number of the slot among those of its process."""
 
 
 class Lost:
@@ -85,6 +85,7 @@ class EnvironmentPool(Generic[AnyLink]):
         return [answer for process, link in busy.items() for answer in self._fetch(process, link)]
 
     def _fetch(self, process: int, link: AnyLink) -> list[tuple[Slot, Answer | Lost]]:
+        """Return a process's answers; if it died, a crash of the slot it was busy with, and the others as lost."""
         answers: list[tuple[Slot, Answer | Lost]] = []
         unanswered = self._unanswered[process]
         try:
@@ -97,13 +98,15 @@ class EnvironmentPool(Generic[AnyLink]):
             link.close()
             del self._links[process]
             # Answers come in order, so that the process was busy with the oldest message when it died.
-            culprit = unanswered.popleft()
+            crashed = unanswered.popleft()
             unanswered.clear()
-            answers.append((culprit, Crash(str(death))))
-            answers.extend((slot, Lost()) for slot in self.slots if slot.process == process and slot != culprit)
+            # What other slots answered just before is dropped: it would begin their next episodes, which the loss
+            # that follows would begin a second time. Episodes are deterministic, so that nothing but time is lost.
+            others = [slot for slot in self.slots if slot.process == process and slot != crashed]
+            answers = [(crashed, Crash(str(death))), *((slot, Lost()) for slot in others)]
         return answers
 
     def close(self) -> None:
-        """End all processes."""
+        """End all processes that were started, whatever they are doing."""
         for link in self._links.values():
             link.close()

@@ -1,4 +1,4 @@
-"""Simulators in processes of this machine."""
+"""Simulators in processes of this machine, with a pipe to each of them."""
 
 import contextlib
 import multiprocessing
@@ -23,9 +23,9 @@ class PipeLink:
         context = multiprocessing.get_context("spawn")  # a fork would carry over graphics contexts and threads
         self.connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, protocol, make), daemon=True)
-        with single_threaded():
+        with single_threaded():  # there is a process for each core: threads of their own would only compete
             self._process.start()
-        theirs.close()
+        theirs.close()  # the process has the only other copy, so that the pipe ends when it does
 
     def post(self, slot: int, message: Message) -> None:
         with contextlib.suppress(OSError):  # dead: there will be no answer, which `fetch` tells

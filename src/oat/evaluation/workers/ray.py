@@ -30,7 +30,7 @@ class ActorLink:
         self.owed.append((slot, self._actor.answer.remote(slot, message)))
 
     def fetch(self) -> tuple[int, Answer] | None:
-        slot, future = self.owed[0]
+        slot, future = self.owed[0]  # an actor answers in order: the oldest is the first to be ready
         if not self._ray.wait([future], timeout=0)[0]:
             return None
         self.owed.popleft()

@@ -1,4 +1,4 @@
-"""What runs where the simulators are: workers own an environment each and execute whole segments of actions.
+"""Workers, which run where the simulators are: each owns an environment and executes whole segments of actions.
 
 Messages are few: a worker is told a chunk of actions, and tells what it saw when they are executed.
 """
@@ -57,11 +57,11 @@ class Segment:
     score: float
     best_score: float
     ended: bool
-    """By success or by the protocol's time limit."""
+    """Whether the episode ended, by success or by the protocol's time limit."""
     seconds: float
-    """What executing the actions took."""
+    """Seconds that executing the actions took."""
     video: bytes | None = None
-    """Of the whole episode, when it has ended and was filmed."""
+    """The video of the whole episode, when it has ended and was filmed."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class EnvironmentWorker:
         self.protocol = protocol
         self.make = make
         self.environments: dict[str, Environment] = {}
-        """The current task's; a large simulator's tasks do not fit into memory together."""
+        """The current task's environment only: a large simulator's tasks do not fit into memory together."""
         self.frames: deque[Mapping[str, np.ndarray]] = deque(maxlen=protocol.obs_horizon)
         self.film: Film | None = None
         self.steps = 0
@@ -142,6 +142,7 @@ class EnvironmentWorker:
         while len(executed) < limit and not success:
             if self.film is not None:
                 self.film.expose()
+            # A chunk that did not decode: `hold` gives the action that keeps this robot where it is.
             action = environment.hold() if message.chunk is None else message.chunk[len(executed)]
             # Only the last frames are shown to the policy, and rendering the others would be the larger part of a step.
             seen = len(executed) >= limit - self.protocol.obs_horizon

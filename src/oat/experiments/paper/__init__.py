@@ -1,1 +1,1 @@
-"""What the paper reports and claims."""
+"""The numbers that the paper reports, and the claims that it makes."""

@@ -1,4 +1,4 @@
-"""What the paper claims about the order of methods; whether it held is decided by `oat.evaluation.claims`."""
+"""The paper's claims about the order of methods; whether each held is decided by `oat.evaluation.claims`."""
 
 from oat.evaluation.claims import Claim
 

@@ -1,4 +1,4 @@
-"""What the paper reports (https://ordered-action-tokenization.github.io/): success in percent, tokens, milliseconds.
+"""Numbers of the paper (https://ordered-action-tokenization.github.io/): success in percent, tokens, milliseconds.
 
 Its policies see images and were trained on GPUs for far longer than a CPU allows, so its numbers stand beside ours to
 compare the order of methods, not their height.
@@ -32,6 +32,7 @@ _LABELS = ("DP", "Bin", "FAST", "QueST", "OAT×_8", "OAT_1", "OAT_2", "OAT_4", "
 
 
 def _row(*success: float) -> dict[str, float]:
+    """Return one row of the appendix's table, whose columns are in the order of `_LABELS`."""
     return dict(zip(_LABELS, success, strict=True))
 
 
@@ -94,7 +95,7 @@ REAL: dict[str, dict[str, int]] = {
         **{"OAT_1": 3, "OAT_2": 9, "OAT_4": 12, "OAT_8": 16},
     },
 }
-"""On a real robot, by task: successes in `REAL_TRIALS` trials."""
+"""Successes on a real robot, by task and method, in `REAL_TRIALS` trials each."""
 REAL_TRIALS = 20
 
 CODEBOOK: dict[tuple[int, ...], Success] = {
@@ -104,7 +105,7 @@ CODEBOOK: dict[tuple[int, ...], Success] = {
     (8, 8, 6, 5): (54.6, 1.1),
     (7, 5, 5, 5, 5): (46.9, 0.6),
 }
-"""On LIBERO, by FSQ levels."""
+"""Success on LIBERO, by FSQ levels."""
 
 LATENCY: dict[SimulatorName, dict[str, tuple[float | None, float]]] = {
     "libero": {
@@ -127,4 +128,4 @@ LATENCY: dict[SimulatorName, dict[str, tuple[float | None, float]]] = {
 """Mean tokens per chunk and milliseconds per inference on an A100."""
 
 REFINEMENT = {1: 0.592, 2: 0.446, 4: 0.038, 8: 0.009}
-"""By number of tokens: the mean squared error of the one chunk that it shows refined."""
+"""Mean squared error of the one chunk that the paper shows refined, by number of tokens."""

@@ -1,4 +1,4 @@
-"""What the paper reports of its real robot, as it stands beside trials of ours."""
+"""The paper's trials with a real robot, in the form that tables of our own trials show beside them."""
 
 from oat.experiments.paper.claims import BETTER_THAN_RIVALS, MONOTONE
 from oat.experiments.paper.numbers import REAL, REAL_TRIALS

@@ -1,4 +1,4 @@
-"""The same minutes for every method: how many steps each can take is measured once, before anything is trained.
+"""Step budgets: every method has the same minutes, and how many steps it can take in them is measured once.
 
 The steps are then fixed and kept, so that a training that is interrupted goes on exactly as planned.
 """
@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING
 from oat.experiments.study.methods import Method
 from oat.experiments.study.runs import Run, perform
 from oat.io.atomic import staged_file
+from oat.io.checkpoints import LOG_FILE
 from oat.training.config import FitConfig, TrainPolicyConfig
 
 if TYPE_CHECKING:
     from oat.experiments.study.study import Study
 
-STEP_SECONDS_FILE = "pace.json"
-_TIMED_STEPS = 40
-_ROUND_TO = 50
+STEP_SECONDS_FILE = "pace.json"  # published studies hold a file of this name
+_TIMED_STEPS = 40  # two of the log's intervals: the first is the warm-up
+_ROUND_TO = 50  # timings are not exact enough for more digits, and round numbers are easier to repeat
 
 
 @dataclass
@@ -68,6 +69,7 @@ class StepBudget:
             with tempfile.TemporaryDirectory() as scratch:
                 trial = replace(self.study, folder=Path(scratch), given_data=self.study.data.resolve())
                 measured = {}
+                # Also a tokenizer that is not trained: the policy's training reads it.
                 if method.tokenizer is not None:
                     seconds = _time(trial.tokenizer(method, 0, _TIMED_STEPS))
                     measured = {_key("tokenizers", method): seconds} if method.learned_tokenizer else {}
@@ -88,9 +90,10 @@ def _time(run: Run) -> float:
     config = run.config
     assert isinstance(config, FitConfig | TrainPolicyConfig)
     if config.recipe is not None:
+        # Validation and checkpoints are left out of what a step takes: they come at the end only.
         config = replace(config, recipe=replace(config.recipe, validate_every=config.recipe.steps))
     perform(config)
-    log = config.out / "metrics.jsonl"
+    log = config.out / LOG_FILE
     lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     timed = [(line["step"], line["processor_seconds"]) for line in lines if "processor_seconds" in line]
     if not timed:

@@ -15,7 +15,7 @@ from oat.experiments.study.study import Study
 from oat.io.checkpoints import CONFIG_FILE, find_checkpoint
 from oat.io.training_record import Measures, TrainingRecord, stored_record
 from oat.policies import Policy, load_policy
-from oat.tokenizers import ActionTokenizer
+from oat.tokenizers import BaseTokenizer
 from oat.tokenizers.loading import load_tokenizer
 from oat.tokenizers.measures import ChunkBatch, draw_chunks
 from oat.training.tokenizers import split_windows
@@ -23,7 +23,7 @@ from oat.training.tokenizers import split_windows
 _BLOCK = 64  # windows that a policy sees at a time
 
 
-def find_tokenizer(study: Study, method: Method, seed: int = 0) -> ActionTokenizer | None:
+def find_tokenizer(study: Study, method: Method, seed: int = 0) -> BaseTokenizer | None:
     """Return the method's tokenizer, where it has been fitted."""
     name = method.run("tokenizers", seed)
     return load_tokenizer(study.folder / name) if study.finished(name) else None
@@ -36,7 +36,7 @@ def find_policy(study: Study, method: Method, seed: int = 0) -> Policy | None:
 
 
 def read_measures(study: Study, name: str) -> Measures:
-    """Return what the best checkpoint of a run was worth on held-out chunks; nothing is known of a run to come."""
+    """Return the held-out measures of the best checkpoint of a run; they are empty if it is not finished."""
     if not study.finished(name):
         return Measures()
     described = json.loads((find_checkpoint(study.folder / name) / CONFIG_FILE).read_text("utf-8"))
@@ -50,8 +50,8 @@ def held_out_episodes(study: Study, record: TrainingRecord) -> Episodes:
     return episodes.select(held_out)
 
 
-def held_out_chunks(study: Study, tokenizer: ActionTokenizer) -> ChunkBatch:
-    """Return as many held-out chunks as the scale looks at."""
+def held_out_chunks(study: Study, tokenizer: BaseTokenizer) -> ChunkBatch:
+    """Return held-out chunks, as many of them as figures of this scale are made from."""
     _, held_out = split_windows(open_dataset(study.data), tokenizer.space, *tokenizer.training_record.split())
     return draw_chunks(held_out, tokenizer, study.scale.chunks)
 
@@ -66,7 +66,7 @@ def held_out_windows(study: Study, policy: Policy) -> Windows:
 
 
 def held_out_batches(study: Study, windows: Windows) -> Iterator[Batch]:
-    """Yield as many windows as the scale looks at, in a fixed random order, a few at a time."""
+    """Yield held-out windows in a fixed random order, a few at a time, as many as figures of this scale need."""
     count = min(study.scale.chunks, len(windows))
     chosen = Permutation(len(windows), derive_key(0))(np.arange(count))
     return (windows[chosen[first : first + _BLOCK]] for first in range(0, count, _BLOCK))

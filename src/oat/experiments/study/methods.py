@@ -12,9 +12,9 @@ class Method:
     """Describe a policy and its tokenizer, if it has one, as tables and directories call them."""
 
     name: str
-    """As tables print it."""
+    """Name of the method in tables."""
     slug: str
-    """As directories are called."""
+    """Name of the method in directories."""
     tokenizer: str | None
     """The kind in `oat.tokenizers.TOKENIZERS` whose tokens its policy learns, if it learns tokens."""
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -69,7 +69,7 @@ DP = Method("DP", "dp", None, policy="diffusion")
 BC = Method("BC", "bc", None, policy="regression")
 
 COMPARED = (DP, BIN, FAST, QUEST, OAT)
-"""In the paper's main table."""
+"""Methods of the paper's main table."""
 
 BASELINES = (BC,)
 """Beside them in our main table: what a tokenised policy must not lose to. The paper has no numbers of them."""
@@ -80,7 +80,7 @@ LEVEL_SETS = ((8, 6, 5), (8, 8, 8), (8, 5, 5, 5), (8, 8, 6, 5), (7, 5, 5, 5, 5))
 def with_levels(levels: tuple[int, ...]) -> Method:
     """Return OAT with another codebook, of these FSQ levels."""
     if levels == (8, 5, 5, 5):
-        return OAT
+        return OAT  # itself, so that it is not trained a second time under another name
     name = ",".join(map(str, levels))
     return replace(
         OAT,

@@ -1,4 +1,4 @@
-"""What of a study is worth committing: small enough for git, enough to print every table anew."""
+"""Publish a study: copy what is small enough for git, and enough to print every table anew."""
 
 import gzip
 import shutil

@@ -14,6 +14,7 @@ import oat
 from oat.errors import InvalidOption
 from oat.evaluation.config import EvalConfig
 from oat.io.atomic import explain_write_errors, staged_file
+from oat.io.checkpoints import LOG_FILE
 from oat.io.commands import command_line
 from oat.sims.config import CollectConfig
 from oat.training.config import FitConfig, TrainPolicyConfig
@@ -22,6 +23,7 @@ Config = CollectConfig | FitConfig | TrainPolicyConfig | EvalConfig
 
 DONE_FOLDER = "done"
 
+# Names instead of functions: a process that only schedules runs does not import what they need.
 _VERBS: dict[type, tuple[str, str, str]] = {
     CollectConfig: ("collect", "oat.sims.collect", "collect_demonstrations"),
     FitConfig: ("fit", "oat.training.tokenizers", "fit_tokenizer"),
@@ -53,7 +55,7 @@ def commit() -> str:
 
 
 def perform(config: Config) -> None:
-    """Do what the command line does with this configuration."""
+    """Do what the command line does with this configuration, in this process."""
     _, module, function = _VERBS[type(config)]
     action: Callable[[Any], None] = getattr(import_module(module), function)
     action(config)
@@ -64,9 +66,9 @@ class Run:
     """Describe a step on the way to a table: a verb with its configuration, and what it needs."""
 
     folder: Path
-    """The study's, which the run's own is below."""
+    """The study's folder, in which the run has a directory of its own."""
     name: str
-    """Its directory in there, such as policies/oat-seed0."""
+    """The run's directory in the study's folder, such as policies/oat-seed0."""
     config: Config
     needs: tuple[str, ...] = ()
     """The runs whose results it reads."""
@@ -130,6 +132,7 @@ class Run:
     def perform(self) -> None:
         """Do the run, or what is left of it, and mark it as done."""
         begin = time.perf_counter()
+        # A data set appears whole or not at all; trainings and evaluations continue where they were interrupted.
         if not (isinstance(self.config, CollectConfig) and self.config.out.exists()):
             perform(self.config)
         described = {
@@ -146,11 +149,12 @@ class Run:
 
 def last_step(run: Path) -> int | None:
     """Return how far a training is, from its log; None without one."""
-    metrics = run / "metrics.jsonl"
+    metrics = run / LOG_FILE
     if not metrics.exists():
         return None
     begin = max(0, metrics.stat().st_size - 4096)  # the end is enough, and a long log is looked at often
     with metrics.open("rb") as file:
         file.seek(begin)
+        # The first line may be cut by the seek, and the last is not complete while it is being written.
         whole = [line for line in file.read().splitlines(keepends=True)[begin > 0 :] if line.endswith(b"\n")]
     return int(json.loads(whole[-1])["step"]) if whole else None

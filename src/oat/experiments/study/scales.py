@@ -1,4 +1,4 @@
-"""How large an experiment is: to see that it runs, for an afternoon on a laptop, or as in the paper."""
+"""Scales of a study: to see that it runs, for an afternoon on a laptop, or as in the paper."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,28 +16,28 @@ class Scale:
     name: ScaleName
     preset: Literal["tiny", "cpu", "paper"]
     demonstrations: int
-    """Per task, where a scripted expert demonstrates."""
+    """Demonstrations per task, where a scripted expert gives them."""
     episodes: int
-    """Per task, training seed and number of tokens."""
+    """Episodes per task, training seed and number of tokens."""
     seeds: int
     seeds_of_slow: int
     seeds_of_ablations: int
-    """Of variants that only tables of ablations need."""
+    """Training seeds of variants that only tables of ablations need."""
     chunks: int
     """Held-out chunks that figures look at."""
     timings: int
-    """Of every method, where milliseconds are measured."""
+    """Chunks that each method is timed with, where milliseconds are measured."""
     videos: int = 1
     """Episodes that are filmed, of every task and number of tokens, with the first training seed."""
     tasks: int | None = None
-    """Only the first tasks of the benchmark."""
+    """Number of the benchmark's tasks, the first ones; None for all."""
     minutes: float | None = None
-    """Of training on one thread, tokenizer and policy together; None leaves the preset's steps, or the scale's."""
+    """Minutes of training on one thread, tokenizer and policy together; None leaves the preset's or scale's steps."""
     tokenizer_minutes: float = 0.0
-    """How much of that a learned tokenizer takes."""
+    """Part of those minutes that a learned tokenizer takes."""
     steps: int | None = None
     demonstrations_in: Mapping[SimulatorName, int] = field(default_factory=dict)
-    """Benchmarks with another number of demonstrations."""
+    """Demonstrations per task of benchmarks that have another number of them."""
 
     def policy_minutes(self, method: Method) -> float | None:
         """Return the minutes that a method's tokenizer leaves to its policy."""

@@ -1,4 +1,4 @@
-"""Runs in the order of their needs, several at a time, in processes of this machine or on a Ray cluster."""
+"""Perform runs in the order of their needs, several at a time, in processes of this machine or on a Ray cluster."""
 
 import os
 import sys
@@ -20,12 +20,12 @@ _GLANCE = 2.0  # seconds between looks at what is going on
 
 
 class RunFailed(OatError):
-    """At least one run of an experiment failed."""
+    """Raised after all other runs have ended, if at least one run of an experiment failed."""
 
 
 @contextmanager
 def open_workers(config: ReproduceConfig) -> Iterator[Submit]:
-    """Yield what runs a function in a worker process, or on the cluster, and returns a future."""
+    """Yield a function that runs another one in a worker process, or on the cluster, and returns its future."""
     if config.backend == "ray":
         with ray_actors.connect(config.address) as ray:
             yield lambda function, *values: ray.remote(num_cpus=1)(function).remote(*values).future()

@@ -1,4 +1,4 @@
-"""One scale on one benchmark: where its runs are kept, and which runs a table needs."""
+"""Studies: the runs of one scale on one benchmark, where they are kept, and which of them a table needs."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -77,7 +77,7 @@ class Study:
         return [EvaluationRun(method, seed, execute) for method in methods for seed in seeds]
 
     def runs(self, evaluations: Sequence[EvaluationRun], budget: StepBudget) -> list[Run]:
-        """Return all that must be done for these, each run once, and after what it needs."""
+        """Return the runs that these evaluations need, each once, and after those that it needs itself."""
         runs: dict[str, Run] = {}
         for evaluation in evaluations:
             for run in self._runs(evaluation, budget):
@@ -135,6 +135,7 @@ class Study:
     @property
     def published(self) -> bool:
         """Return whether only what is worth committing is here, without models."""
+        # Publishing copies markers of runs, but never the models themselves.
         models = (self.folder / "tokenizers", self.folder / "policies")
         return (self.folder / DONE_FOLDER).exists() and not any(folder.exists() for folder in models)
 
@@ -156,7 +157,7 @@ class Study:
         return noted
 
     def _demonstrated(self) -> tuple[str, ...]:
-        """Return the run that what is fitted to demonstrations needs."""
+        """Return the names of the runs that fitting to demonstrations needs: none if the data was given."""
         return () if self.given_data else (DEMONSTRATIONS,)
 
     def _runs(self, evaluation: EvaluationRun, budget: StepBudget) -> Iterable[Run]:
@@ -182,10 +183,11 @@ class Study:
             num_tokens=method.prefixes,
             execute=evaluation.execute,
             videos=self.scale.videos if self.films and seed == 0 else 0,
-            workers=1,
+            workers=1,  # several evaluations go at a time
         )
         yield Run(self.folder, evaluation.name, config, (policy.name,))
 
 
 def _recipe(steps: int | None) -> dict[str, int]:
+    """Return the options for this many steps, with some validations on the way to choose the best from."""
     return {} if steps is None else {"steps": steps, "validate_every": max(10, steps // 8)}

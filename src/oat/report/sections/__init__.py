@@ -24,7 +24,7 @@ SECTIONS: tuple[Callable[[PageData, Colours], Section | None], ...] = (
     training_section,
     origins_section,
 )
-"""Each returns None where there is nothing to show."""
+"""Functions that make the sections, in the page's order; each returns None where there is nothing to show."""
 
 
 def make_sections(data: PageData, colours: Colours) -> list[Section]:

@@ -9,7 +9,7 @@ from oat.report.plots import Colours, Figure, Trace, plot_text
 from oat.report.sections.section import Part, Section
 
 _CELL_COLOUR = "59, 130, 246"
-_ROW_HEIGHT = 44
+_ROW_HEIGHT = 44  # pixels
 
 
 def codebook_section(data: PageData, colours: Colours) -> Section | None:

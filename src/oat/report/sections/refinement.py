@@ -19,7 +19,7 @@ class SliderTokenizer:
     colour: str
     ordered: bool
     bits: float
-    """Of one token."""
+    """Bits of one token."""
     dimensions: Sequence[str]
     motions: bool
     chunks: Sequence[Example]

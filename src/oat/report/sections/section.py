@@ -1,4 +1,4 @@
-"""What every section of the page has in common."""
+"""The base class of the page's sections, and the parts that they are made of."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ class Part:
     folded_tables: Sequence[Table] = ()
     """Tables that are shown when the reader unfolds them."""
     picture: str = ""
-    """A data: address; empty without a picture."""
+    """The picture as a data: address; empty without one."""
     picture_text: str = ""
-    """What the picture shows, for those who do not see it."""
+    """Description of the picture, for those who do not see it."""
 
 
 @dataclass(frozen=True)

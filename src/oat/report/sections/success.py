@@ -39,7 +39,7 @@ class _Cost:
 
     unit: str
     by_policy: Mapping[str, float]
-    """Not a number where the policy never computed a chunk."""
+    """Cost of a chunk by the policy's name; NaN where the policy never computed one."""
     ticks: Sequence[float]
     remark: str
 
@@ -72,6 +72,7 @@ def _success_figure(name: str, group: RolloutGroup, cost: _Cost, colours: Colour
         [_success_trace(group, method, cost, colours[method]) for method in dict.fromkeys(group.methods.values())],
         {
             "xaxis": log_axis(cost.unit, cost.by_policy.values(), cost.ticks),
+            # A little above 100 %, where markers would be cut in half.
             "yaxis": {"title": {"text": "success, %"}, "range": [0, 103]},
         },
     )
