@@ -19,7 +19,7 @@ def test_a_tokenizer_is_one_to_its_callers(kind: str) -> None:
     assert int(tokens.ids.max()) < tokenizer.vocab_size
 
 
-@pytest.mark.parametrize("kind", ["oat", "diffusion"])
+@pytest.mark.parametrize("kind", ["oat", "diffusion", "regression"])
 def test_a_policy_predicts_chunks(kind: str) -> None:
     policy: ChunkPredictor = policy_of(kind)
     assert isinstance(policy, ChunkPredictor)

@@ -147,7 +147,7 @@ def fit(config: FitConfig) -> None:
 
 
 def train(config: TrainPolicyConfig) -> None:
-    """Train a policy on demonstrations: autoregressive over a tokenizer's tokens, or diffusion.
+    """Train a policy on demonstrations: autoregressive over a tokenizer's tokens, diffusion, or regression.
 
     OUT/best is the checkpoint to use; it contains the tokenizer and can be moved anywhere. The same command with
     --resume continues an interrupted run.

@@ -6,15 +6,23 @@ The parser is then made from that kind's own configuration with the preset's val
 
 import argparse
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
+from oat.errors import InvalidOption
 from oat.policies import POLICIES
 from oat.tokenizers import TOKENIZERS
-from oat.training.config import FitConfig, TrainPolicyConfig, options_of_kind, refused_option
+from oat.training.config import (
+    FitConfig,
+    TrainPolicyConfig,
+    options_of_kind,
+    options_of_policy,
+    refused_option,
+    refused_policy_option,
+)
 
 _MARKERS = (tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands, tyro.conf.OmitSubcommandPrefixes)
 
@@ -23,7 +31,7 @@ def fit_verb(action: Callable[[FitConfig], None], words: Sequence[str] = ()) -> 
     """Return `oat fit` with the options of the kind and preset that these words choose."""
     kind = _chosen(words, "tokenizer", FitConfig.tokenizer)
     TOKENIZERS.check(kind)
-    _refuse_others(kind, words)
+    _refuse_others(kind, words, TOKENIZERS, options_of_kind, refused_option)
     usual = FitConfig.of(Path(), Path(), kind, _chosen(words, "preset", FitConfig.preset))
     others = ", ".join(f"--tokenizer {other}" for other in TOKENIZERS if other != kind)
     return _verb(action, FitConfig, usual, f"These are the options of --tokenizer {kind}; {others} have their own.")
@@ -33,6 +41,7 @@ def train_verb(action: Callable[[TrainPolicyConfig], None], words: Sequence[str]
     """Return `oat train` with the options of the kind and preset that these words choose."""
     kind = _chosen(words, "policy", TrainPolicyConfig.policy)
     POLICIES.check(kind)
+    _refuse_others(kind, words, POLICIES, options_of_policy, refused_policy_option)
     usual = TrainPolicyConfig.of(Path(), Path(), _chosen(words, "preset", TrainPolicyConfig.preset), kind)
     others = ", ".join(f"--policy {other}" for other in POLICIES if other != kind)
     return _verb(
@@ -61,11 +70,16 @@ def _chosen(words: Sequence[str], name: str, usual: str) -> str:
     return str(getattr(known, name))
 
 
-def _refuse_others(kind: str, words: Sequence[str]) -> None:
+def _refuse_others(
+    kind: str,
+    words: Sequence[str],
+    kinds: Iterable[str],
+    options: Callable[[str], set[str]],
+    refused: Callable[[str, str], InvalidOption],
+) -> None:
     """Raise `InvalidOption`, in one line, for an option that only other kinds have."""
-    own = options_of_kind(kind)
-    foreign = {name for other in TOKENIZERS for name in options_of_kind(other)} - own
+    foreign = {name for other in kinds for name in options(other)} - options(kind)
     for word in words:
         name = word.split("=")[0].removeprefix("--").removeprefix("no-").replace("-", "_")
         if word.startswith("--") and name in foreign:
-            raise refused_option(kind, name)
+            raise refused(kind, name)

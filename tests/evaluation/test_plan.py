@@ -87,7 +87,7 @@ def test_conditions_repeat_where_there_are_too_few(oat: Path) -> None:
     assert len({e.seed for e in episodes}) == 8
 
 
-def test_one_way_of_decoding_has_one_name(oat: Path, diffusion: Path) -> None:
+def test_one_way_of_decoding_has_one_name(oat: Path, diffusion: Path, tmp_path: Path) -> None:
     """All of OAT's tokens are K = 8, asked for or not."""
     (every,) = {e.key.decoding for e in plan(oat).episodes}
     assert every == "K=8"
@@ -98,6 +98,8 @@ def test_one_way_of_decoding_has_one_name(oat: Path, diffusion: Path) -> None:
     assert names == [{"K=8 greedy"}, {"K=8 T=0.5"}, {"K=8 top-all"}, {"K=2 top-3"}]
     assert {(e.key.method, e.decoding) for e in plan(diffusion).episodes} == {("dp", Denoising(10))}
     assert {e.key.decoding for e in plan(diffusion, denoising_steps=2).episodes} == {"2 steps"}
+    regression = save_policy(tmp_path / "policy", "regression")
+    assert {(e.key.method, e.key.decoding) for e in plan(regression).episodes} == {("bc", "one pass")}
 
 
 @pytest.mark.parametrize("preset", ["tiny", "cpu", "paper"])
@@ -160,6 +162,8 @@ def test_who_demonstrated_is_recorded(oat: Path, tmp_path: Path) -> None:
         ("bin", {"num_tokens": (4,)}, InvalidOption, "no prefixes"),
         ("diffusion", {"num_tokens": (4,)}, InvalidOption, "generates no tokens"),
         ("diffusion", {"greedy": True}, InvalidOption, "generates no tokens"),
+        ("regression", {"num_tokens": (4,)}, InvalidOption, r"generates no tokens .* leave out --num-tokens"),
+        ("regression", {"denoising_steps": 3}, InvalidOption, "leave out --denoising-steps"),
         ("diffusion", {"denoising_steps": 0}, InvalidOption, "at least one"),
     ],
 )

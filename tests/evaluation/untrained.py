@@ -9,8 +9,8 @@ from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import STATE, Episodes
 from oat.data.normalize import Normalizer, action_statistics
 from oat.nn.width import Width
-from oat.policies import AutoregressivePolicy, DiffusionPolicy, Policy
-from oat.policies.config import PolicyConfig
+from oat.policies import AutoregressivePolicy, DiffusionPolicy, Policy, RegressionPolicy
+from oat.policies.config import PolicyConfig, RegressionConfig
 from oat.policies.context import describe_context
 from oat.tokenizers.space import ActionSpace
 from tests.tokenizers.fitted import untrained
@@ -40,6 +40,10 @@ def save_policy(
     if kind == "diffusion":
         policy = DiffusionPolicy(context, space, config)
         policy.normalizer = normalizer
+    elif kind == "regression":
+        policy = RegressionPolicy(context, space, RegressionConfig(config.width, config.layers, mlp_width=32))
+        policy.normalizer = normalizer
+        torch.nn.init.normal_(policy.head.out.weight, std=0.1)
     else:
         tokenizer = untrained(kind, space)
         tokenizer.normalizer = normalizer

@@ -15,7 +15,7 @@ from oat.experiments.config import ReproduceConfig
 from oat.experiments.experiment import load_experiment
 from oat.experiments.reproduce import reproduce
 from oat.experiments.study.budget import StepBudget
-from oat.experiments.study.methods import BIN, DP, FAST, FULL_REGISTERS, OAT, QUEST, UNORDERED, Method, with_levels
+from oat.experiments.study.methods import BC, BIN, DP, FAST, FULL_REGISTERS, OAT, QUEST, UNORDERED, Method, with_levels
 from oat.experiments.study.runs import Run
 from oat.experiments.study.scales import SCALES, Scale
 from oat.experiments.study.scheduler import RunFailed, open_workers, perform_all
@@ -90,7 +90,7 @@ def test_a_result_of_another_command_is_refused(smoke_study: Path) -> None:
 def test_without_runs_a_table_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reproduce(ReproduceConfig(("table-sim",), "smoke", out=tmp_path, only_tables=True))
     shown = " ".join(capsys.readouterr().out.split())
-    assert "not run: DP, Bin, FAST, QueST, OAT_1, OAT_2, OAT_4, OAT_8" in shown
+    assert "not run: BC, DP, Bin, FAST, QueST, OAT_1, OAT_2, OAT_4, OAT_8" in shown
     assert "undecided, DP, OAT_8 was not run" in shown
 
 
@@ -141,7 +141,7 @@ def test_seeds() -> None:
     def count(method: Method, study: Study = study) -> int:
         return len(study.evaluations([method]))
 
-    assert [count(method) for method in (OAT, DP, BIN, FAST)] == [3, 3, 1, 1]
+    assert [count(method) for method in (OAT, DP, BC, BIN, FAST)] == [3, 3, 3, 1, 1]
     assert count(OAT, replace(study, seeds=2)) == 2
 
 

@@ -85,7 +85,7 @@ def test_a_fitted_tokenizer_has_a_card(kind: Any, data: Path, tmp_path: Path) ->
     run_example(text, folder, {"actions": smooth_chunks(3, horizon=8)})
 
 
-@pytest.mark.parametrize("kind", ["autoregressive", "diffusion"])
+@pytest.mark.parametrize("kind", ["autoregressive", "diffusion", "regression"])
 def test_a_trained_policy_has_a_card_and_so_has_its_tokenizer(kind: Any, data: Path, tmp_path: Path) -> None:
     tokenizer = None
     if kind == "autoregressive":
@@ -103,7 +103,7 @@ def test_a_trained_policy_has_a_card_and_so_has_its_tokenizer(kind: Any, data: P
     assert [f"`{STATE}`, one frame", "4"] in read_table(text, "Shapes")
     measures, measured = stored_measures(load_policy(folder)), read_table(text, MEASURES)
     assert text.split("## Normalisation\n\n")[1].startswith("min_max:")
-    if kind == "diffusion":
+    if kind != "autoregressive":
         assert ["MSE in model space", f"{measures['mse']:.4g}"] in measured
     else:
         values = [f"{measures[f'{name}_3']:.4g}" for name in ("nll", "accuracy", "mse")]
@@ -111,7 +111,7 @@ def test_a_trained_policy_has_a_card_and_so_has_its_tokenizer(kind: Any, data: P
         assert (folder / "tokenizer" / CARD_FILE).read_text() == (tmp_path / "oat" / "best" / CARD_FILE).read_text()
 
 
-@pytest.mark.parametrize("kind", ["oat", "diffusion"])
+@pytest.mark.parametrize("kind", ["oat", "diffusion", "regression"])
 def test_a_policy_s_example_runs(kind: str, tmp_path: Path) -> None:
     policy_of(kind).save(tmp_path / "policy")
     run_example((tmp_path / "policy" / CARD_FILE).read_text(), tmp_path / "policy", {"observation": observe(2)})
@@ -145,6 +145,10 @@ def test_saving_again_keeps_the_card_and_editing_it_harms_nothing(tmp_path: Path
         ),
         TrainPolicyConfig.of(Path("data"), Path("out"), "tiny", learning_rate=0.5),
         TrainPolicyConfig(Path("data"), Path("out"), "diffusion", observe=("a", "b"), freeze_vision=True),
+        TrainPolicyConfig(Path("data"), Path("out"), "regression"),
+        TrainPolicyConfig.of(
+            Path("data"), Path("out"), "paper", "regression", loss="l1", mlp_depth=5, weight_decay=0.0
+        ),
     ],
 )
 def test_the_command_gives_the_configuration(config: FitConfig | TrainPolicyConfig) -> None:

@@ -1,6 +1,8 @@
 """Small policies for tests: random weights, tokenizers fitted to smooth synthetic chunks."""
 
 import copy
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,8 +11,8 @@ from oat.data.episodes import STATE
 from oat.data.normalize import Normalizer
 from oat.interfaces import Observation
 from oat.nn.width import Width
-from oat.policies import AutoregressivePolicy, DiffusionPolicy, Policy
-from oat.policies.config import AutoregressiveConfig, DiffusionConfig
+from oat.policies import AutoregressivePolicy, DiffusionPolicy, Policy, RegressionPolicy
+from oat.policies.config import AutoregressiveConfig, DiffusionConfig, RegressionConfig
 from oat.policies.context import ContextConfig
 from oat.tokenizers.autoencoder import AutoencoderTokenizer
 from oat.tokenizers.base import BaseTokenizer
@@ -59,8 +61,22 @@ def diffusion(context: ContextConfig = CONTEXT) -> DiffusionPolicy:
     return policy.eval()
 
 
+def regression(context: ContextConfig = CONTEXT, **options: Any) -> RegressionPolicy:
+    """Untrained, but it predicts something; options are those of its configuration."""
+    torch.manual_seed(0)
+    sizes = {"mlp_width": 48, "mlp_depth": 2, **options}
+    config = RegressionConfig(CONFIG.width, CONFIG.layers, **sizes)
+    policy = RegressionPolicy(context, ActionSpace(HORIZON, DIM), config)
+    policy.normalizer = Normalizer.from_range(np.full(DIM, -2.0), np.full(DIM, 2.0))
+    policy.normalizer.low.fill_(-1.0)
+    policy.normalizer.high.fill_(1.0)
+    torch.nn.init.normal_(policy.head.out.weight, std=0.1)
+    return policy.eval()
+
+
 def policy_of(kind: str) -> Policy:
-    return diffusion() if kind == "diffusion" else autoregressive(kind)
+    without_tokens: dict[str, Callable[[], Policy]] = {"diffusion": diffusion, "regression": regression}
+    return without_tokens[kind]() if kind in without_tokens else autoregressive(kind)
 
 
 def observe(rows: int, seed: int = 0) -> Observation:

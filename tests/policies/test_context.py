@@ -16,7 +16,7 @@ from oat.interfaces import Observation
 from oat.nn.vision import ConvolutionalVision, SpatialSoftmax, crop, crop_offsets
 from oat.policies.context import ContextConfig, ContextEncoder, VisionConfig, describe_context
 from tests.datasets import CAMERA, WRITERS, make_episodes
-from tests.policies.small import STATE_DIM, autoregressive, diffusion
+from tests.policies.small import STATE_DIM, autoregressive, diffusion, regression
 
 GOAL = "observation.goal"
 EYES = ContextConfig(
@@ -60,7 +60,7 @@ def _with_nan(value: np.ndarray, number: float = np.nan) -> np.ndarray:
         (lambda v: v.update({STATE: _with_nan(v[STATE].astype(float), 1e200)}), InvalidObservation, "is 1e"),
     ],
 )
-@pytest.mark.parametrize("make", [diffusion, lambda context: autoregressive("oat", context)])
+@pytest.mark.parametrize("make", [diffusion, regression, lambda context: autoregressive("oat", context)])
 def test_bad_observations_are_refused_before_anything_is_computed(
     make: Callable[[ContextConfig], Any],
     change: Callable[[dict[str, Any]], object],

@@ -254,7 +254,7 @@ print(loaded)
 """
 
 
-@pytest.mark.parametrize("kind", ["oat", "diffusion"])
+@pytest.mark.parametrize("kind", ["oat", "diffusion", "regression"])
 def test_inference_imports_no_training(kind: str, tmp_path: Path) -> None:
     from tests.policies.small import policy_of
 

@@ -17,7 +17,7 @@ from oat.policies import AutoregressivePolicy, Noise, TokenDecoding, load_policy
 from tests.policies.small import CONTEXT, KINDS, autoregressive, observe, policy_of
 from tests.tokenizers.fitted import fitted, smooth_chunks
 
-EVERY_KIND = (*KINDS, "diffusion")
+EVERY_KIND = (*KINDS, "diffusion", "regression")
 NOISE = Noise.of([1, 2], [3, 4])
 
 _ACT = """
@@ -119,11 +119,11 @@ def test_a_damaged_checkpoint_is_refused(file: str, damage: str, tmp_path: Path)
 
 def test_a_tokenizer_is_no_policy(tmp_path: Path) -> None:
     fitted("oat").save(tmp_path / "tokenizer")
-    with pytest.raises(CheckpointError, match="holds 'oat', expected autoregressive or diffusion"):
+    with pytest.raises(CheckpointError, match="holds 'oat', expected autoregressive or diffusion or regression"):
         load_policy(tmp_path / "tokenizer")
 
 
-@pytest.mark.parametrize("kind", ["oat", "diffusion"])
+@pytest.mark.parametrize("kind", ["oat", "diffusion", "regression"])
 def test_a_configuration_that_lacks_something_is_refused(kind: str, tmp_path: Path) -> None:
     policy_of(kind).save(tmp_path / "policy")
     file = tmp_path / "policy" / "config.json"

@@ -8,7 +8,7 @@ from oat.policies import Noise, TokenDecoding
 from oat.policies.decoding import gumbel, likely_tokens, sample, token_noise
 from tests.policies.small import KINDS, autoregressive, choose_rows, observe, policy_of
 
-EVERY_KIND = (*KINDS, "diffusion")
+EVERY_KIND = (*KINDS, "diffusion", "regression")
 
 
 def _frequencies(logits: torch.Tensor, decoding: TokenDecoding, draws: int = 40_000) -> torch.Tensor:

@@ -79,7 +79,7 @@ def test_careful_estimates_follow_what_happens(monkeypatch: pytest.MonkeyPatch) 
     assert count_steps(7.5, 1, 2, times) == 5
 
 
-@pytest.mark.parametrize("kind", ANYTIME)
+@pytest.mark.parametrize("kind", [*ANYTIME, "regression"])
 def test_real_time(kind: str) -> None:
     policy = _predictor(kind)
     policy.warm_up(1)

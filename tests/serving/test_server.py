@@ -165,6 +165,7 @@ def test_a_request_may_choose_its_number_of_tokens(server: PolicyServer) -> None
         ("oat", None, "2", "at least 1"),
         ("quest", None, 2, "no prefixes that decode"),
         ("diffusion", None, 2, "generates no tokens"),
+        ("regression", None, 2, "generates no tokens"),
     ],
 )
 def test_a_number_of_tokens_that_cannot_be_is_refused(

@@ -138,7 +138,7 @@ def test_tokens_are_computed_once(data: Path, tmp_path: Path, monkeypatch: pytes
     assert counts == [11 * 25 + held_out, held_out, 11 * 25 + held_out]  # another seed is another split
 
 
-@pytest.mark.parametrize("policy", ["autoregressive", "diffusion"])
+@pytest.mark.parametrize("policy", ["autoregressive", "diffusion", "regression"])
 def test_it_learns(policy: Any, data: Path, tmp_path: Path) -> None:
     """The held-out score falls, and the best checkpoint is the best one of the log."""
     out = tmp_path / "policy"
@@ -155,7 +155,7 @@ def test_it_learns(policy: Any, data: Path, tmp_path: Path) -> None:
     assert (load_file(out / "best" / "model.safetensors")["backbone.norm.weight"] != 1).any()
 
 
-@pytest.mark.parametrize("policy", ["autoregressive", "diffusion"])
+@pytest.mark.parametrize("policy", ["autoregressive", "diffusion", "regression"])
 def test_a_finished_run_is_not_trained_again(
     policy: Any, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,7 +236,7 @@ def test_relative_actions_train_without_observing_the_state_they_refer_to(tmp_pa
     transform = '{"kind": "relative", "dims": [0, 1]}'
     tokenizer = _fit(data, "bin", transform)
     seen = ("observation.goal",)
-    kinds: list[tuple[Any, Path | None]] = [("autoregressive", tokenizer), ("diffusion", None)]
+    kinds: list[tuple[Any, Path | None]] = [("autoregressive", tokenizer), ("diffusion", None), ("regression", None)]
     for policy, given in kinds:
         out = tmp_path / policy
         config = TrainPolicyConfig(
@@ -298,6 +298,8 @@ def test_mistakes_are_told_before_anything_is_trained(data: Path, tmp_path: Path
     tokenizer = _fit(data, "bin")
     with pytest.raises(InvalidOption, match="leave out --tokenizer"):
         train_policy(replace(config, policy="diffusion", tokenizer=tokenizer))
+    with pytest.raises(InvalidOption, match="kind regression has no tokenizer: leave out --tokenizer"):
+        train_policy(replace(config, policy="regression", tokenizer=tokenizer))
     (tmp_path / "other").mkdir()
     other = _write(tmp_path / "other" / "data.npz", action_dim=3)
     with pytest.raises(InvalidOption, match="has 3-D actions, the tokenizer is for 2-D"):

@@ -8,7 +8,14 @@ from oat.io.pictures import save_figure
 from oat.tables.interval import Interval
 from oat.tables.table import PICTURE
 
-COLORS = {"DP": "tab:gray", "Bin": "tab:brown", "FAST": "tab:red", "QueST": "tab:orange", "OAT": "tab:blue"}
+COLORS = {
+    "BC": "tab:purple",
+    "DP": "tab:gray",
+    "Bin": "tab:brown",
+    "FAST": "tab:red",
+    "QueST": "tab:orange",
+    "OAT": "tab:blue",
+}
 """The colour of each method in every figure."""
 
 

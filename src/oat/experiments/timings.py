@@ -24,14 +24,14 @@ from oat.experiments.study.study import Study
 from oat.export.export import write_graphs
 from oat.export.latency import time_calls
 from oat.export.loading import load_runtime
-from oat.policies import AutoregressivePolicy, BasePredictor, DiffusionPolicy, Policy, TokenDecoding
+from oat.policies import POLICIES, AutoregressivePolicy, BasePredictor, Policy, TokenDecoding
 from oat.policies.context import ContextConfig
 from oat.sims import find_simulator
 from oat.sims.config import SimulatorName
 from oat.tokenizers import TOKENIZERS, BaseTokenizer
 from oat.tokenizers.measures import draw_chunks
 from oat.tokenizers.space import ActionSpace
-from oat.training.policies import PRESETS
+from oat.training.config import policy_preset_of
 
 _CHUNKS = 2048  # over whose tokens FAST's mean is taken
 _BLOCK = 2  # chunks of one method in a row: with many methods, each gets its share of what else the machine does
@@ -104,11 +104,11 @@ def _time_all(episodes: Episodes, preset: str, repeats: int, exported: bool) -> 
 
 
 def untrained(method: Method, windows: Windows, preset: str) -> tuple[Policy, float | None]:
-    """Return a policy with random weights and its tokens per chunk, which are None for diffusion."""
-    size = PRESETS[preset].model
+    """Return a policy with random weights and its tokens per chunk, which are None where it generates none."""
+    size = policy_preset_of(method.policy, preset).model
     space = ActionSpace(windows.config.action_horizon, windows.episodes.action_dim)
     if method.tokenizer is None:
-        return DiffusionPolicy(_CONTEXT, space, size).eval(), None
+        return POLICIES[method.policy](_CONTEXT, space, size).eval(), None
     kind = TOKENIZERS[method.tokenizer]
     batch = windows[np.arange(len(windows))]
     steps = 0 if kind.config_class.trained() else None  # speed does not depend on the weights

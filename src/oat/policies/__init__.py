@@ -8,15 +8,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from oat.io.kinds import Kinds, Later
-from oat.policies.config import AutoregressiveConfig, DiffusionConfig, PolicyConfig
+from oat.policies.config import AutoregressiveConfig, DiffusionConfig, PolicyConfig, RegressionConfig
 
 if TYPE_CHECKING:
     from oat.policies.autoregressive import AutoregressivePolicy
-    from oat.policies.decoding import Decoding, DecodingOptions, Denoising, Noise, TokenDecoding
+    from oat.policies.decoding import Decoding, DecodingOptions, Denoising, Noise, OnePass, TokenDecoding
     from oat.policies.diffusion import DiffusionPolicy
     from oat.policies.loading import load_policy
     from oat.policies.policy import Policy
     from oat.policies.predictor import BasePredictor, Chunk
+    from oat.policies.regression import RegressionPolicy
 
 __all__ = [
     "POLICIES",
@@ -28,8 +29,10 @@ __all__ = [
     "Denoising",
     "DiffusionPolicy",
     "Noise",
+    "OnePass",
     "Policy",
     "PolicyConfig",
+    "RegressionPolicy",
     "TokenDecoding",
     "load_policy",
 ]
@@ -39,6 +42,7 @@ POLICIES: "Kinds[Policy]" = Kinds(
     {
         "autoregressive": Later("oat.policies.autoregressive", "AutoregressivePolicy", AutoregressiveConfig),
         "diffusion": Later("oat.policies.diffusion", "DiffusionPolicy", DiffusionConfig),
+        "regression": Later("oat.policies.regression", "RegressionPolicy", RegressionConfig),
     },
 )
 
@@ -51,7 +55,9 @@ _LATER = {
     "Denoising": "oat.policies.decoding",
     "DiffusionPolicy": "oat.policies.diffusion",
     "Noise": "oat.policies.decoding",
+    "OnePass": "oat.policies.decoding",
     "Policy": "oat.policies.policy",
+    "RegressionPolicy": "oat.policies.regression",
     "TokenDecoding": "oat.policies.decoding",
     "load_policy": "oat.policies.loading",
 }

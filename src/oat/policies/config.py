@@ -4,8 +4,8 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
 
 from oat.errors import InvalidOption
 from oat.nn.recipe import TrainConfig
@@ -67,6 +67,33 @@ class DiffusionConfig(PolicyConfig):
     """The size of a policy that denoises chunks of actions."""
 
     label: ClassVar[str] = "diffusion policy"
+
+
+@dataclass(frozen=True)
+class RegressionConfig(PolicyConfig):
+    """The size of a policy that regresses chunks of actions in one pass, and the error that it minimises."""
+
+    label: ClassVar[str] = "regression policy"
+
+    queries: Literal["chunk", "action"] = "chunk"
+    """Learned queries that read the context: one for the whole chunk, or one for each action."""
+    mlp_width: int = 512
+    """Numbers in each layer of the residual MLP from queries to actions."""
+    mlp_depth: int = 3
+    """Layers of the residual MLP."""
+    loss: Literal["mse", "l1"] = "mse"
+    """The error of normalised actions that is minimised: mean squared or mean absolute."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if min(self.mlp_width, self.mlp_depth) < 1:
+            raise InvalidOption(f"mlp_width and mlp_depth must be positive, got {self.mlp_width} and {self.mlp_depth}")
+
+    @classmethod
+    def presets(cls) -> Mapping[str, "Preset"]:
+        """Return the presets that kinds share, with the weight decay at which regression was best on held-out data."""
+        shared = super().presets()
+        return {name: Preset(each.model, replace(each.training, weight_decay=0.05)) for name, each in shared.items()}
 
 
 PRESETS: Mapping[str, Preset] = PolicyConfig.presets()

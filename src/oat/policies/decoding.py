@@ -72,6 +72,16 @@ class Denoising(Decoding):
 
 
 @dataclass(frozen=True)
+class OnePass(Decoding):
+    """Take the chunk that a regression policy predicts; there is nothing to choose."""
+
+    @property
+    def name(self) -> str:
+        """Return that there is a single pass."""
+        return "one pass"
+
+
+@dataclass(frozen=True)
 class DecodingOptions:
     """What a user may ask of a policy whose kind is not known yet; a kind refuses what means nothing to it."""
 

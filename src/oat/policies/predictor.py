@@ -33,7 +33,7 @@ class Chunk:
     valid: Bool[Tensor, " batch"]
     """False where the tokens do not decode, which only FAST's can fail to do."""
     steps: Int64[Tensor, " batch"]
-    """Tokens generated, or denoising steps taken."""
+    """Tokens generated, or denoising steps taken; 1 where a single pass makes the chunk."""
     tokens: Tokens | None = None
     log_probabilities: Float[Tensor, "batch tokens"] | None = None
     """Of each generated token under the model, before temperature and top-k; 0 past a row's end."""

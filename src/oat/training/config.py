@@ -4,6 +4,7 @@ The hyper-parameters of a kind are declared beside it (`oat.tokenizers.config`),
 `oat.nn.recipe`; what is declared here is what belongs to no model: data, directories, the split.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +13,7 @@ from oat.errors import InvalidOption, unknown_name
 from oat.io.options import change, options_of
 from oat.nn.recipe import TrainConfig
 from oat.policies import POLICIES
-from oat.policies.config import RECIPES, PolicyConfig
+from oat.policies.config import PolicyConfig
 from oat.policies.config import Preset as PolicyPreset
 from oat.tokenizers import TOKENIZERS
 from oat.tokenizers.config import OAT_PRESETS, Preset, TokenizerConfig
@@ -91,11 +92,16 @@ def options_of_kind(tokenizer: str) -> set[str]:
 def refused_option(tokenizer: str, name: str) -> InvalidOption:
     """Return the error for an option that a kind of tokenizer does not have, naming the kinds that have it."""
     users = [kind for kind in TOKENIZERS if name in options_of_kind(kind)]
-    whose = f"it is for {' and '.join(users)}" if users else "nor to any other tokenizer"
-    return InvalidOption(f"--{name.replace('_', '-')} means nothing to {tokenizer}, {whose}: leave it out")
+    return _means_nothing(tokenizer, name, users, "tokenizer")
+
+
+def _means_nothing(kind: str, name: str, users: Sequence[str], sort: str) -> InvalidOption:
+    whose = f"it is for {' and '.join(users)}" if users else f"nor to any other {sort}"
+    return InvalidOption(f"--{name.replace('_', '-')} means nothing to {kind}, {whose}: leave it out")
 
 
 _SIZE_OF_PRESET = PolicyConfig()
+_RECIPE_OF_PRESET = TrainConfig()
 
 
 @dataclass(frozen=True)
@@ -117,11 +123,11 @@ class TrainPolicyConfig:
     obs_horizon: int = 2
     """H_o: frames up to and including the current one."""
     action_horizon: int = 32
-    """Diffusion: H_a, actions per chunk; an autoregressive policy has its tokenizer's."""
+    """H_a: actions per chunk; an autoregressive policy has its tokenizer's."""
     normalization: Normalization = "min_max"
-    """Diffusion: how actions are brought to model space."""
+    """How actions are brought to model space; an autoregressive policy has its tokenizer's way."""
     transform: str = "identity"
-    """Diffusion: applied to actions before normalisation, as in oat fit."""
+    """Applied to actions before normalisation, as in oat fit; an autoregressive policy has its tokenizer's."""
     vision_backbone: str | None = None
     """A Hugging Face vision model by name or directory; by default convolutions are trained from scratch."""
     freeze_vision: bool = False
@@ -139,27 +145,42 @@ class TrainPolicyConfig:
     resume: bool = False
     """Continue the run at OUT."""
     model: PolicyConfig = _SIZE_OF_PRESET
-    recipe: TrainConfig = field(default_factory=lambda: RECIPES["cpu"])
+    recipe: TrainConfig = _RECIPE_OF_PRESET
 
     def __post_init__(self) -> None:
-        # The usual size follows from two other fields: no default of its own could be right for all of them.
+        # What is usual follows from two other fields: no default of its own could be right for all of them.
         if self.model is _SIZE_OF_PRESET:
             object.__setattr__(self, "model", policy_preset_of(self.policy, self.preset).model)
+        if self.recipe is _RECIPE_OF_PRESET:
+            object.__setattr__(self, "recipe", policy_preset_of(self.policy, self.preset).training)
 
     @classmethod
     def of(
         cls, data: Path, out: Path, preset: str = "cpu", policy: str = "autoregressive", **options: Any
     ) -> "TrainPolicyConfig":
         """Return the configuration with these options, named as on the command line; all others are the preset's."""
-        whole = cls(data, out, policy, preset=preset, recipe=policy_preset_of(policy, preset).training)
+        whole = cls(data, out, policy, preset=preset)
         changed, unknown = change(whole, options)
         for name in unknown:
+            if any(name in options_of_policy(kind) for kind in POLICIES):
+                raise refused_policy_option(policy, name)
             raise unknown_name("option", name, (known for known, _ in options_of(whole)))
         return changed
 
     def usual(self) -> "TrainPolicyConfig":
         """Return the configuration of the same kind and preset with nothing else changed."""
         return type(self).of(self.data, self.out, self.preset, self.policy)
+
+
+def options_of_policy(policy: str) -> set[str]:
+    """Return the names of the options that only policies with such a configuration have."""
+    return {name for name, _ in options_of(next(iter(POLICIES.config(policy).presets().values())).model)}
+
+
+def refused_policy_option(policy: str, name: str) -> InvalidOption:
+    """Return the error for an option that a kind of policy does not have, naming the kinds that have it."""
+    users = [kind for kind in POLICIES if name in options_of_policy(kind)]
+    return _means_nothing(policy, name, users, "policy")
 
 
 def policy_preset_of(policy: str, preset: str) -> PolicyPreset:

@@ -66,9 +66,13 @@ QUEST = Method("QueST", "quest", "quest")
 FAST = Method("FAST", "fast", "fast", slow=True)
 BIN = Method("Bin", "bin", "bin", slow=True)
 DP = Method("DP", "dp", None, policy="diffusion")
+BC = Method("BC", "bc", None, policy="regression")
 
 COMPARED = (DP, BIN, FAST, QUEST, OAT)
 """Methods of the paper's main table."""
+
+BASELINES = (BC,)
+"""Beside them in our main table: what a tokenised policy must not lose to. The paper has no numbers of them."""
 
 LEVEL_SETS = ((8, 6, 5), (8, 8, 8), (8, 5, 5, 5), (8, 8, 6, 5), (7, 5, 5, 5, 5))
 

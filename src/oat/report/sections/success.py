@@ -11,7 +11,7 @@ from oat.report.rollouts import RolloutGroup
 from oat.report.sections.section import Part, Section
 
 _INTERVALS = "Bars are 95 % intervals (Wilson's, with repeated conditions as clusters)."
-_DENOISING = "Tokens of a diffusion policy are its denoising steps."
+_DENOISING = "Tokens of a diffusion policy are its denoising steps; the only pass of a regression policy counts as one."
 _MEDIAN = "Median time of a batch of chunks, as it was when the episodes were run."
 
 
