@@ -1,4 +1,4 @@
-"""The shapes that the rooms of this house agree on; read this file first.
+"""The shapes that all packages agree on; read this file first.
 
 Data (`oat.data`), models and simulators never import each other's implementations: they meet in these types.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # these import torch, which takes seconds; this file is impor
 
 @dataclass(frozen=True)
 class Observation:
-    """What policies see of several robots at once: each row its last H_o frames and its task."""
+    """Hold what policies see of several robots at once: for each row its last H_o frames and its task."""
 
     values: Mapping[str, np.ndarray]
     """For each key (batch, H_o, …): float vectors, uint8 images (batch, H_o, height, width, 3)."""
@@ -110,7 +110,7 @@ class ChunkPredictor(Protocol):
 
 @dataclass(frozen=True)
 class Demonstration:
-    """One attempt of an expert: observation t is what it saw before it took action t."""
+    """Hold one attempt of an expert: observation t is what it saw before it took action t."""
 
     actions: Float32[np.ndarray, "steps action_dim"]
     observations: Mapping[str, np.ndarray]
@@ -120,7 +120,7 @@ class Demonstration:
 
 @dataclass(frozen=True)
 class ExpertConfig:
-    """How demonstrations are made; equal configurations and seeds give equal demonstrations."""
+    """Say how demonstrations are made; equal configurations and seeds give equal demonstrations."""
 
     cameras: tuple[str, ...] = ()
     """Cameras to record, such as corner2 gripperPOV; none by default, which is much faster."""
@@ -136,16 +136,16 @@ class ExpertConfig:
 
 @runtime_checkable
 class Expert(Protocol):
-    """A demonstrator of one task, living in one process."""
+    """Demonstrate one task, in one process."""
 
     def demonstrate(self, seed: int) -> Demonstration:
-        """One attempt from the initial condition that the seed determines."""
+        """Return one attempt from the initial condition that the seed determines."""
         ...
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an action led to."""
+    """Hold what an action led to: the next frame, and how far the task is done."""
 
     observation: Mapping[str, np.ndarray]
     """One frame of every key; nothing where it was not asked for."""
@@ -156,7 +156,7 @@ class Outcome:
 
 @runtime_checkable
 class Environment(Protocol):
-    """One task of a simulator, living in one process; built once and reset to many initial conditions."""
+    """Simulate one task in one process; it is built once and reset to many initial conditions."""
 
     def reset(self, condition: int) -> Mapping[str, np.ndarray]:
         """Begin an episode at an initial condition; equal conditions begin alike."""
@@ -173,7 +173,7 @@ class Environment(Protocol):
 
 @runtime_checkable
 class Filmable(Protocol):
-    """What an environment can do beside, so that videos can be made of it."""
+    """Show what happens in an environment, so that videos can be made of it."""
 
     fps: float
     """Steps per second of simulated time."""
@@ -183,7 +183,7 @@ class Filmable(Protocol):
         ...
 
     def foresee(self, actions: Float32[np.ndarray, "steps action_dim"]) -> Float[np.ndarray, "points 2"]:
-        """Where the actions would lead from here, in that picture, from its upper left corner (0, 0) to (1, 1).
+        """Return where the actions would lead from here, in that picture, from its upper left corner (0, 0) to (1, 1).
 
         The first point is here, then comes one for each action; no points where that cannot be told.
         """

@@ -8,7 +8,7 @@ import pytest
 
 from oat.errors import InvalidOption, OatError, UnknownName
 from oat.evaluation.config import EvalConfig
-from oat.evaluation.plan import Plan, method_name, plan_evaluation
+from oat.evaluation.plan import Plan, plan_evaluation
 from oat.experiments.study.methods import (
     FLOW,
     FULL_REGISTERS,
@@ -105,7 +105,7 @@ def test_one_way_of_decoding_has_one_name(oat: Path, diffusion: Path, tmp_path: 
 @pytest.mark.parametrize("preset", ["tiny", "cpu", "paper"])
 @pytest.mark.parametrize("kind", ["bin", "fast", "quest", "oat"])
 def test_a_method_has_one_name_in_every_size(kind: str, preset: str) -> None:
-    assert method_name(policy_with(untrained(kind, ActionSpace(32, 9), preset))) == kind
+    assert policy_with(untrained(kind, ActionSpace(32, 9), preset)).method == kind
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_method_has_one_name_in_every_size(kind: str, preset: str) -> None:
 def test_a_variant_has_a_name_of_its_own(method: Method, name: str) -> None:
     assert method.tokenizer is not None
     space = ActionSpace(method.action_horizon, 4)
-    assert method_name(policy_with(untrained(method.tokenizer, space, "tiny", **method.options))) == name
+    assert policy_with(untrained(method.tokenizer, space, "tiny", **method.options)).method == name
 
 
 def policy_with(tokenizer: BaseTokenizer) -> AutoregressivePolicy:

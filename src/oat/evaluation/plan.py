@@ -45,10 +45,10 @@ def plan_evaluation(config: EvalConfig, policy: Policy, simulator: Simulator) ->
                 repeat, place = divmod(number, len(conditions))
                 key = EpisodeKey(
                     protocol=protocol.hash,
-                    method=method_name(policy),
+                    method=policy.method,
                     training_seed=policy.training_record.seed or 0,
                     checkpoint=checkpoint,
-                    decoding=decoding_name(decoding),
+                    decoding=decoding.name,
                     task=task,
                     split=config.split,
                     condition=conditions[place],
@@ -65,16 +65,6 @@ def plan_evaluation(config: EvalConfig, policy: Policy, simulator: Simulator) ->
                 )
                 episodes.append(episode)
     return Plan(protocol, episodes)
-
-
-def method_name(policy: Policy) -> str:
-    """As tables call it: what is compared as one method has one name, whatever its size."""
-    return policy.method
-
-
-def decoding_name(decoding: Decoding) -> str:
-    """Short and unique."""
-    return decoding.name
 
 
 def choose_decodings(config: EvalConfig, policy: Policy) -> list[Decoding]:

@@ -25,7 +25,7 @@ SCHEDULES: dict[str, Callable[[float], float]] = {"cosine": cosine, "constant": 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Optimisation, averaging and bookkeeping."""
+    """Say how a model is trained: optimiser, learning rates, averaged weights, and how often it is looked at."""
 
     steps: int = 3000
     """Optimiser steps."""

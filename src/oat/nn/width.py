@@ -7,7 +7,7 @@ from oat.errors import InvalidOption
 
 @dataclass(frozen=True)
 class Width:
-    """The size of a block."""
+    """Hold the size of a transformer block: its dimension, and that of its heads."""
 
     dim: int = 256
     """Model dimension, a multiple of the head dimension."""

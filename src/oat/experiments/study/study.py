@@ -7,7 +7,6 @@ from typing import Literal
 
 from oat.errors import InvalidOption
 from oat.evaluation.config import EvalConfig
-from oat.evaluation.plan import decoding_name
 from oat.evaluation.records import COMPRESSED_RECORDS_FILE, RECORDS_FILE, EpisodeRecord, read_records
 from oat.experiments.study.budget import StepBudget
 from oat.experiments.study.methods import Method
@@ -148,7 +147,7 @@ class Study:
         records = read_records(found[0])
         if not evaluation.method.prefixes:
             return {None: records}
-        names = {tokens: decoding_name(TokenDecoding(tokens)) for tokens in evaluation.method.prefixes}
+        names = {tokens: TokenDecoding(tokens).name for tokens in evaluation.method.prefixes}
         return {tokens: [each for each in records if each.key.decoding == name] for tokens, name in names.items()}
 
     def commit(self, evaluation: EvaluationRun) -> str | None:
