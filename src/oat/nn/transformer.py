@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from oat.nn.cache import Heads, KeysValues, LayerCache
+from oat.nn.cache import KeysValues, LayerCache
 from oat.nn.width import Width
 
 
@@ -46,11 +46,11 @@ def gelu(x: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n dim"]:
     return F.gelu(columns).mT.reshape(x.shape)
 
 
-def split_heads(x: Float[Tensor, "batch *time dim"], heads: int, head_dim: int) -> Heads:
-    """Return a tensor's heads, each with its part of the last axis."""
+def split_heads(x: Float[Tensor, "batch *time dim"], heads: int, head_dim: int) -> Float[Tensor, "batch _ _ head_dim"]:
+    """Return a tensor's heads: (batch, heads, 1, head_dim) of rows, (batch, time, heads, head_dim) of sequences."""
     if x.ndim == 2:
         return x.view(-1, heads, 1, head_dim)
-    return x.view(*x.shape[:2], heads, head_dim).transpose(1, 2)
+    return x.view(*x.shape[:2], heads, head_dim)
 
 
 def along_outputs(weight: Float[Tensor, "outputs inputs"]) -> nn.Parameter:
@@ -102,8 +102,12 @@ class Attention(nn.Module):
     def keys_values(self, memory: Float[Tensor, "batch *k dim"]) -> KeysValues:
         """Return what queries are compared with and what they receive."""
         pair = split_heads(self.key_value.project(memory), 2 * self.heads, self.head_dim)
-        keys, values = torch.split(pair, self.heads, 1)
-        return normalize(self.key_norm, keys), values
+        if memory.ndim == 2:
+            keys, values = torch.split(pair, self.heads, 1)
+            return normalize(self.key_norm, keys), values
+        keys, values = torch.split(pair, self.heads, 2)
+        # Normalised before heads come first: in that order in memory, the norm would copy them and its gradient.
+        return normalize(self.key_norm, keys).transpose(1, 2), values.transpose(1, 2)
 
     def add_to(
         self,
@@ -115,12 +119,11 @@ class Attention(nn.Module):
     ) -> Float[Tensor, "batch *q dim"]:
         """Return x plus what the queries read from keys and values; `mask` is True where a query may look."""
         keys, values = keys_values
-        rows = queries.ndim == 2
         asked = normalize(self.query_norm, split_heads(self.query.project(queries), self.heads, self.head_dim))
-        if rows:
+        if queries.ndim == 2:
             return self.out.add_to(x, F.scaled_dot_product_attention(asked, keys, values, mask).flatten(1))
         # Queries that are the same for all rows are projected once.
-        asked = asked.expand(keys.shape[0], -1, -1, -1)
+        asked = asked.transpose(1, 2).expand(keys.shape[0], -1, -1, -1)
         mixed = F.scaled_dot_product_attention(asked, keys, values, mask, is_causal=causal)
         return self.out.add_to(x, mixed.transpose(1, 2).flatten(2))
 
