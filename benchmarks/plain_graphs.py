@@ -69,7 +69,7 @@ class PlainStep(nn.Module):
             layer = StaticCache(kept[2 * number], kept[2 * number + 1], (self.places == place)[:, None])
             x = block.extend(x, memory, layer, mask=mask)
             extended += [layer.keys, layer.values]
-        logits = policy._logits(policy.backbone.norm(x[:, 0]))
+        logits = policy.logits(policy.backbone.norm(x[:, 0]), policy.embedding.vectors())
         chosen, log_probability = sample(logits, noise, temperature, top_k)
         return chosen, log_probability, torch.cat(extended, dim=1)
 

@@ -93,7 +93,7 @@ def measure_training(policy: AutoregressivePolicy, task: PolicyTraining, repeats
         torch.autograd.backward(loss)
 
     def alone() -> None:
-        nll, counts, _ = policy(lesson.values, lesson.tasks, lesson.tokens)
+        nll, _, counts, *_ = policy(lesson.values, lesson.tasks, lesson.tokens)
         torch.autograd.backward(nll.sum() / counts.sum())
 
     times = time_calls({"whole": whole, "alone": alone}, repeats)
@@ -105,7 +105,7 @@ def _tokens(policy: AutoregressivePolicy, observation: Observation) -> list[floa
     """Generate 8 tokens, and return the seconds at which they were there."""
     seconds = []
     with torch.no_grad():
-        next_token = policy.start_tokens(*policy.context.read(observation), TokenDecoding(greedy=True), None)
+        next_token = policy.start_tokens(*policy.context.read(observation), TokenDecoding(greedy=True), None).next_token
         for place in range(policy.longest):
             next_token(place)
             seconds.append(time.perf_counter())

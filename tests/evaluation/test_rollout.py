@@ -20,7 +20,7 @@ from oat.evaluation.workers.processes import LocalProcesses, PipeLink
 from oat.evaluation.workers.worker import Act, Crash, EnvironmentWorker, Reset, Segment
 from oat.nn.width import Width
 from oat.policies import AutoregressivePolicy, Chunk, Decoding, TokenDecoding
-from oat.policies.config import PolicyConfig
+from oat.policies.config import AutoregressiveConfig
 from oat.policies.context import describe_context
 from oat.protocol import Protocol
 from tests.evaluation.point import CRASH_ALWAYS, CRASH_ONCE, DIM, FAIL_ALWAYS, UNBUILDABLE, PointEnv, make_point
@@ -38,7 +38,7 @@ def make_policy() -> AutoregressivePolicy:
     for parameter in tokenizer.parameters():
         if not parameter.any():
             torch.nn.init.normal_(parameter, std=0.2)
-    return AutoregressivePolicy(describe_context(episodes, (STATE,)), tokenizer, PolicyConfig(Width(32, 16), 1))
+    return AutoregressivePolicy(describe_context(episodes, (STATE,)), tokenizer, AutoregressiveConfig(Width(32, 16), 1))
 
 
 def plan(

@@ -10,7 +10,7 @@ from oat.data.episodes import STATE, Episodes
 from oat.data.normalize import Normalizer, action_statistics
 from oat.nn.width import Width
 from oat.policies import AutoregressivePolicy, DiffusionPolicy, Policy, RegressionPolicy
-from oat.policies.config import PolicyConfig, RegressionConfig
+from oat.policies.config import AutoregressiveConfig, DiffusionConfig, RegressionConfig
 from oat.policies.context import describe_context
 from oat.tokenizers.space import ActionSpace
 from tests.tokenizers.fitted import untrained
@@ -35,18 +35,18 @@ def save_policy(
     episodes = Episodes.from_arrays(actions, [30, 30], tasks, observations={STATE: states})
     space, context = ActionSpace(horizon, action_dim), describe_context(episodes, (STATE,), obs_horizon)
     normalizer = Normalizer.from_statistics(action_statistics(Windows(episodes, WindowConfig(horizon, 1))))
-    config = PolicyConfig(Width(32, 16), 1)
+    width = Width(32, 16)
     policy: Policy
     if kind == "diffusion":
-        policy = DiffusionPolicy(context, space, config)
+        policy = DiffusionPolicy(context, space, DiffusionConfig(width, 1))
         policy.normalizer = normalizer
     elif kind == "regression":
-        policy = RegressionPolicy(context, space, RegressionConfig(config.width, config.layers, mlp_width=32))
+        policy = RegressionPolicy(context, space, RegressionConfig(width, 1, mlp_width=32))
         policy.normalizer = normalizer
         torch.nn.init.normal_(policy.head.out.weight, std=0.1)
     else:
         tokenizer = untrained(kind, space)
         tokenizer.normalizer = normalizer
-        policy = AutoregressivePolicy(context, tokenizer, config)
+        policy = AutoregressivePolicy(context, tokenizer, AutoregressiveConfig(width, 1))
     policy.save(path)
     return path

@@ -29,8 +29,8 @@ GREEDY = TokenDecoding(greedy=True)
 
 
 def _loss(policy: AutoregressivePolicy, tokens: Tokens, observation: Observation) -> Tensor:
-    nll, counts, _ = policy(*policy.context.read(observation), tokens)
-    return nll.sum() / counts.sum()
+    taught = policy(*policy.context.read(observation), tokens)
+    return taught.nll.sum() / taught.counts.sum()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -80,18 +80,18 @@ def test_bos_is_never_a_logit_and_only_fast_has_eos(kind: str, monkeypatch: pyte
     assert policy.bos == policy.outputs
     assert policy.eos == (policy.tokenizer.vocab_size if extra else None)
     assert policy.embedding.num_embeddings == policy.outputs + 1
-    logits, embed = policy._logits, F.embedding
+    logits, embed = policy.logits, F.embedding
 
-    def recorded(hidden: Tensor) -> Tensor:
-        widths.add(logits(hidden).shape[-1])
-        return logits(hidden)
+    def recorded(hidden: Tensor, vectors: Tensor) -> Tensor:
+        widths.add(logits(hidden, vectors).shape[-1])
+        return logits(hidden, vectors)
 
     def embedded(ids: Tensor, weight: Tensor, *options: Any) -> Tensor:
         if weight is policy.embedding.weight:
             given.append(int((ids == policy.bos).sum()))
         return embed(ids, weight, *options)
 
-    monkeypatch.setattr(policy, "_logits", recorded)
+    monkeypatch.setattr(policy, "logits", recorded)
     monkeypatch.setattr(F, "embedding", embedded)
     _loss(policy, targets_of(policy, 2), observe(2))
     chunk = policy.predict_chunk(observe(2))
@@ -116,9 +116,9 @@ def test_what_follows_a_row_s_tokens_does_not_matter(kind: str) -> None:
             policy.tokenizer.vocab_size, full.ids.shape, generator=torch.Generator().manual_seed(seed)
         )
         tokens = Tokens(full.ids.where(~padding, other), lengths)
-        nll, counts, _ = policy(*policy.context.read(observe(rows)), tokens)
-        assert torch.equal(counts.sum(1).long(), lengths + (kind == "fast"))
-        losses.append(nll)
+        taught = policy(*policy.context.read(observe(rows)), tokens)
+        assert torch.equal(taught.counts.sum(1).long(), lengths + (kind == "fast"))
+        losses.append(taught.nll)
     assert torch.equal(*losses)
     changed = Tokens(full.ids.clone(), lengths)
     changed.ids[:, 0] = (changed.ids[:, 0] + 1) % policy.tokenizer.vocab_size
@@ -140,13 +140,13 @@ def _force(policy: AutoregressivePolicy, rows: list[list[int]], monkeypatch: pyt
     asked: list[int] = []
     wanted = torch.tensor(rows)
 
-    def forced(hidden: Tensor) -> Tensor:
+    def forced(hidden: Tensor, vectors: Tensor) -> Tensor:
         logits = torch.zeros(len(hidden), policy.outputs)
         logits.scatter_(1, wanted[:, len(asked), None], 5.0)
         asked.append(len(asked))
         return logits
 
-    monkeypatch.setattr(policy, "_logits", forced)
+    monkeypatch.setattr(policy, "logits", forced)
     return asked
 
 
@@ -295,7 +295,7 @@ def test_log_probabilities_are_those_of_the_generated_tokens(kind: str) -> None:
     assert chunk.tokens is not None
     assert chunk.log_probabilities is not None
     short = chunk.tokens.lengths.clamp(max=policy.longest)
-    nll, counts, _ = policy(*policy.context.read(observe(rows)), Tokens(chunk.tokens.ids, short))
+    nll, _, counts, *_ = policy(*policy.context.read(observe(rows)), Tokens(chunk.tokens.ids, short))
     counts[:, policy.longest :] = 0  # a FAST sequence without EOS ends here, in teacher forcing with EOS
     width = min(nll.shape[1], chunk.log_probabilities.shape[1])
     found = chunk.log_probabilities[:, :width] * counts[:, :width]

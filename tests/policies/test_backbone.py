@@ -74,7 +74,7 @@ def _exchange(policy: AutoregressivePolicy) -> None:
 
 
 def _train(policy: AutoregressivePolicy) -> None:
-    nll, _, _ = policy.train()(*policy.context.read(observe(4)), targets_of(policy, 4))
+    nll, *_ = policy.train()(*policy.context.read(observe(4)), targets_of(policy, 4))
     torch.autograd.backward(nll.sum())
     torch.optim.SGD([each for each in policy.parameters() if each.requires_grad], 1e-2).step()
 
@@ -91,7 +91,7 @@ def test_whatever_changes_the_weights_changes_the_next_chunk(change: Callable[[A
     assert after.tokens is not None
     assert not torch.allclose(after.log_probabilities, before.log_probabilities, atol=1e-2)
     with torch.no_grad():
-        nll, _, _ = policy(*policy.context.read(observe(3)), after.tokens)
+        nll = policy(*policy.context.read(observe(3)), after.tokens).nll
     torch.testing.assert_close(after.log_probabilities, -nll, atol=1e-4, rtol=1e-4)
 
 
@@ -102,15 +102,17 @@ def test_teacher_forced_logits_equal_generated_ones(kind: str) -> None:
     policy, rows = autoregressive(kind), 4
     values, tasks = policy.context.read(observe(rows))
     targets, counts = policy.targets(targets_of(policy, rows))
-    nll, _, likely = policy(values, tasks, targets_of(policy, rows))
+    taught = policy(values, tasks, targets_of(policy, rows))
     sequence = Generation(policy.backbone, policy.context(values, tasks), targets.shape[1])
     last = torch.full((rows,), policy.bos)
     for place in range(targets.shape[1]):
-        logits = policy._logits(sequence.step(policy.embedding(last) + policy.positions[place]))
+        logits = policy.logits(
+            sequence.step(policy.embedding(last) + policy.positions[place]), policy.embedding.vectors()
+        )
         last = targets[:, place]
         expected = -logits.log_softmax(-1).gather(1, last[:, None])[:, 0] * counts[:, place]
-        torch.testing.assert_close(nll[:, place], expected, atol=1e-4, rtol=1e-4)
-        assert torch.equal(likely[:, place], logits.argmax(-1))
+        torch.testing.assert_close(taught.nll[:, place], expected, atol=1e-4, rtol=1e-4)
+        assert torch.equal(taught.likely[:, place], logits.argmax(-1))
 
 
 @torch.no_grad()

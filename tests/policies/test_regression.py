@@ -17,11 +17,12 @@ from oat.export.engines import OnnxEngine
 from oat.export.export import compare, export_policy, to_int8, to_onnx
 from oat.export.loading import load_runtime
 from oat.export.regression_graphs import GraphRegressionPolicy
+from oat.nn.mlp import ResidualMLP
 from oat.policies import DecodingOptions, Denoising, Noise, OnePass, RegressionPolicy, TokenDecoding, load_policy
 from oat.policies.config import AutoregressiveConfig, RegressionConfig
 from oat.policies.context import ContextConfig
 from oat.policies.learning import Lesson
-from oat.policies.regression import ResidualMLP, regression_error
+from oat.policies.regression import regression_error
 from oat.serving.client import PolicyClient
 from oat.tokenizers.space import ActionSpace
 from tests.export.exported import exported
@@ -167,7 +168,7 @@ def test_a_checkpoint_gives_back_the_configuration_and_the_chunks(queries: str, 
     policy.save(tmp_path / "policy")
     loaded = load_policy(tmp_path / "policy")
     assert isinstance(loaded, RegressionPolicy)
-    assert (loaded.config, loaded.error) == (policy.config, "l1")
+    assert (loaded.config, loaded.config.loss) == (policy.config, "l1")
     assert torch.equal(loaded.predict_chunk(observe(3)).actions, policy.predict_chunk(observe(3)).actions)
 
 

@@ -21,7 +21,7 @@ from oat.evaluation.protocol import find_protocol
 from oat.interfaces import Environment, ExpertConfig, Simulator
 from oat.nn.width import Width
 from oat.policies import DiffusionPolicy
-from oat.policies.config import PolicyConfig
+from oat.policies.config import DiffusionConfig
 from oat.policies.context import describe_context
 from oat.sims import load_simulator
 from oat.sims.libero import ASSETS_VARIABLE, Libero, LiberoEnv, find_assets, import_libero, read_initial_states
@@ -248,7 +248,7 @@ def test_a_policy_for_published_files_acts(tmp_path: Path) -> None:
         key: value.shape for key, value in seen.items() if key != STATE
     }
     context = describe_context(episodes, ("observation.ee_states", "observation.gripper_states"))
-    DiffusionPolicy(context, ActionSpace(16, 7), PolicyConfig(Width(32, 16), 1)).save(tmp_path / "policy")
+    DiffusionPolicy(context, ActionSpace(16, 7), DiffusionConfig(Width(32, 16), 1)).save(tmp_path / "policy")
     options = ("--sim", "libero", "--episodes", "1", "--workers", "1", "--denoising-steps", "2")
     done = oat("eval", tmp_path / "policy", *options, "--out", tmp_path / "records")
     assert done.returncode == 0, done.stderr

@@ -19,7 +19,7 @@ from oat.evaluation.workers.processes import LocalProcesses
 from oat.interfaces import Demonstration, Expert, ExpertConfig, Simulator
 from oat.nn.width import Width
 from oat.policies import Denoising, DiffusionPolicy
-from oat.policies.config import PolicyConfig
+from oat.policies.config import DiffusionConfig
 from oat.policies.context import describe_context
 from oat.sims import load_simulator
 from oat.sims.collect import attempt_seed, collect_demonstrations
@@ -127,7 +127,7 @@ def test_a_policy_of_a_files_observations_acts_in_the_simulator(tmp_path: Path) 
     """In a worker, for two chunks; that it has learned nothing does not matter here."""
     file = write_file(tmp_path / "low_dim.hdf5", [play(environment("can"), 1, random_actions(6))], env_args("can"))
     context = describe_context(open_dataset(file), (STATE, "observation.robot0_gripper_qpos"))
-    policy = DiffusionPolicy(context, ActionSpace(8, 7), PolicyConfig(Width(32, 16), 1))
+    policy = DiffusionPolicy(context, ActionSpace(8, 7), DiffusionConfig(Width(32, 16), 1))
     protocol = replace(find_protocol("robomimic"), max_steps=12, execute=8)
     condition = RoboMimic().conditions("can", "reporting")[0]
     key = EpisodeKey(protocol.hash, "dp", 0, "weights", "2 steps", "can", "reporting", condition, 0)

@@ -31,12 +31,16 @@ class EvalConfig:
     """The first group's number: policies from other training seeds may meet conditions of their own."""
     num_tokens: tuple[int, ...] = ()
     """Prefix lengths K to evaluate, such as 1 2 4 8; all tokens by default."""
+    decoding: Literal["usual", "paper"] = "usual"
+    """How tokens become a chunk: as the policy was trained for, or as in the paper, sampled and with no remainder."""
     temperature: float = 1.0
-    """Temperature of token sampling."""
+    """Temperature of token sampling; one other than 1 samples."""
     top_k: int = 10
-    """Sample among this many most likely tokens; 0 for all."""
-    greedy: bool = False
-    """Always take the most likely token."""
+    """Sample among this many most likely tokens, 0 for all; a number other than 10 samples."""
+    greedy: bool | None = None
+    """Whether to take the most likely token always; by default as the policy was trained for."""
+    remainder: bool | None = None
+    """Whether to add the regressed remainder to the decoded tokens; by default where the policy has one."""
     denoising_steps: int | None = None
     """Denoising steps of a diffusion policy; 10 by default."""
     execute: int | None = None

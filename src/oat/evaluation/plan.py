@@ -69,14 +69,27 @@ def plan_evaluation(config: EvalConfig, policy: Policy, simulator: Simulator) ->
 
 def choose_decodings(config: EvalConfig, policy: Policy) -> list[Decoding]:
     """Return what the options ask for, refusing those that mean nothing to this kind of policy."""
+    if config.decoding == "paper":
+        return policy.decodings(_paper_options(config))
     options = DecodingOptions(
         num_tokens=config.num_tokens,
         temperature=config.temperature,
         top_k=config.top_k or None,
         greedy=config.greedy,
+        remainder=config.remainder,
         denoising_steps=config.denoising_steps,
     )
     return policy.decodings(options)
+
+
+def _paper_options(config: EvalConfig) -> DecodingOptions:
+    """Return the paper's decoding, which leaves nothing else to choose but the number of tokens."""
+    usual = EvalConfig(config.policy, config.sim, config.out)
+    names = ("temperature", "top_k", "greedy", "remainder", "denoising_steps")
+    chosen = [f"--{name.replace('_', '-')}" for name in names if getattr(config, name) != getattr(usual, name)]
+    if chosen:
+        raise InvalidOption(f"--decoding paper settles how tokens are chosen: leave out {', '.join(chosen)}")
+    return DecodingOptions.paper(config.num_tokens)
 
 
 def _cameras(policy: Policy) -> tuple[str, ...]:

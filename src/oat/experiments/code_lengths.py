@@ -51,7 +51,7 @@ def measure_code_lengths(study: Study, policy: AutoregressivePolicy) -> CodeLeng
         tokens = chunks.encode(tokenizer)
         decoded = decode_prefixes(tokenizer, tokens, chunks)[:, half - 1]
         errors += MaxError(0.0, "rms").measure(decoded, chunks.actions, chunks.valid).tolist()
-        nll, _, _ = policy(*policy.read(observation_of(windows, batch)), tokens)
+        nll = policy(*policy.read(observation_of(windows, batch)), tokens).nll
         bits += (nll.sum(1) / math.log(2)).tolist()
     # Any fixed limit would be too strict for one data set and too loose for another; the median splits each.
     limit = MaxError(float(np.median(errors)), "rms")

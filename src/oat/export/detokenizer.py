@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from oat.errors import InvalidOption
 from oat.export.folded_blocks import FoldedBlock, FoldedBlocks, FoldedMemory
 from oat.nn.transformer import DecoderBlock
+from oat.policies.remainder import Remainder
 from oat.tokenizers.autoencoder import AutoencoderTokenizer
 from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.decoder import SinglePassDecoder
@@ -35,10 +36,7 @@ class Detokenizer(nn.Module):
         self, ids: Ids, lengths: Lengths, times: Times, state: Float[Tensor, "batch state"] | None = None
     ) -> Decoded:
         """Return the actions at these times, in the robot's units."""
-        normalizer = self.tokenizer.normalizer
-        transform = self.tokenizer.space.transform
-        bounded = self.decode(ids, lengths, times).clamp(normalizer.low, normalizer.high)
-        return transform.inverse(normalizer.denormalize(bounded), state)
+        return self.tokenizer.space.to_actions(self.decode(ids, lengths, times), self.tokenizer.normalizer, state)
 
     def decode(self, ids: Ids, lengths: Lengths, times: Times) -> Decoded:
         """Return the actions at these times, in model space."""
@@ -98,6 +96,34 @@ class SinglePassDetokenizer(Detokenizer):
         """Return what a memory token is linear in: its code, whether it is there, whether MASK stands for it."""
         kept = (self.places < lengths[:, None])[..., None].float()
         return torch.cat([self.codes[ids] * kept, kept, 1 - kept], dim=-1)
+
+
+class RemainderDetokenizer(nn.Module):
+    """Decode tokens and add what they leave out, which a policy regresses from its context."""
+
+    every: Tensor
+
+    def __init__(self, detokenizer: Detokenizer, remainder: Remainder) -> None:
+        super().__init__()
+        self.detokenizer = detokenizer
+        self.remainder = remainder
+        self.register_buffer("every", torch.arange(detokenizer.tokenizer.action_horizon))
+
+    def forward(
+        self,
+        ids: Ids,
+        lengths: Lengths,
+        times: Times,
+        context: Float[Tensor, "batch tokens width"],
+        share: Float[Tensor, ""],
+        state: Float[Tensor, "batch state"] | None = None,
+    ) -> Decoded:
+        """Return the actions at these times, in the robot's units; `share` is 1 with the remainder, 0 without."""
+        tokenizer = self.detokenizer.tokenizer
+        # The remainder reads the whole chunk, also where only its first actions are wanted.
+        decoded = self.detokenizer.decode(ids, lengths, self.every)
+        whole = decoded + share * self.remainder(context, decoded, lengths)
+        return tokenizer.space.to_actions(whole[:, times], tokenizer.normalizer, state)
 
 
 def make_detokenizer(tokenizer: BaseTokenizer) -> Detokenizer:

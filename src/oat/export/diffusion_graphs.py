@@ -12,7 +12,7 @@ from oat.export.folded_blocks import Values as FoldedValues
 from oat.export.graph_policy import GraphPolicy
 from oat.export.graphs import ROWS, Graph, context_graph, example_memory, example_state
 from oat.policies.context import ContextConfig, Values
-from oat.policies.denoising_predictor import Actions, Denoise, DenoisingPredictor, ddim_step, signal_levels
+from oat.policies.denoising_predictor import Actions, Denoise, DenoisingPredictor, ddim_step, noise_in, signal_levels
 from oat.policies.diffusion import DiffusionPolicy
 from oat.tokenizers.space import ActionSpace
 
@@ -32,6 +32,7 @@ class DenoisingStep(nn.Module):
         self.blocks = FoldedBlocks(policy.backbone.layers)
         self.norm = policy.backbone.norm
         self.to_noise = policy.to_noise
+        self.predicts = policy.config.predicts
         memory = FoldedMemory(policy.backbone.layers)
         with torch.no_grad():
             keys, values = memory(policy.from_time(policy.times)[:, None])
@@ -56,7 +57,9 @@ class DenoisingStep(nn.Module):
         x = self.from_action(sample) + self.positions
         for block, memory in self.blocks.with_memory(keys, values):
             x = block.read(block.mix(x, *block.project(x)), *memory)
-        return ddim_step(sample, self.to_noise(self.norm(x)), now, then, self.low, self.high)
+        predicted = self.to_noise(self.norm(x))
+        noise = predicted if self.predicts == "noise" else noise_in(sample, predicted, now)
+        return ddim_step(sample, noise, now, then, self.low, self.high)
 
 
 class DenoisedActions(nn.Module):

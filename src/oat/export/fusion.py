@@ -63,7 +63,8 @@ def fuse(models: Mapping[str, bytes], shape: Mapping[str, Any]) -> bytes:
     chunk.node.extend(actions.node)
     for part in (context, step, actions):
         chunk.initializer.extend(part.initializer)
-    given = {value.name for value in (*chunk.input, *chunk.output)} | {"ids", "lengths"}
+    # What the actions read may be an input of the whole, or something that was computed on the way.
+    given = {value.name for value in (*chunk.input, *chunk.output, *context.output)} | {"ids", "lengths"}
     chunk.input.extend(value for value in (*context.input, *actions.input) if value.name not in given)
     chunk.output.extend(actions.output)
     model = parts["step"]

@@ -75,14 +75,24 @@ class GraphPolicy(BasePredictor):
 
     def memory(self, values: Values, tasks: Int64[Tensor, " batch"]) -> dict[str, Any]:
         """Run the context graph, and return the keys and values that every step reads."""
-        seen = {key: self.engine.put(values[key]) for key in self._context.keys}
-        keys, memory = self.engine.run("context", {"tasks": self.engine.put(tasks), **seen})
+        keys, memory, _ = self.encode_context(values, tasks)
         return {"keys": keys, "values": memory}
 
-    def actions(self, values: Values, inputs: Mapping[str, Tensor]) -> Float[Tensor, "batch time dim"]:
-        """Run the actions graph, with the state where the action transform refers to it."""
-        given = {**inputs, **self.state_input(values)}
-        (actions,) = self.engine.run("actions", {name: self.engine.put(tensor) for name, tensor in given.items()})
+    def encode_context(self, values: Values, tasks: Int64[Tensor, " batch"]) -> tuple[Any, Any, Any]:
+        """Run the context graph, and return the keys, the values and the context, as values of the engine's."""
+        seen = {key: self.engine.put(values[key]) for key in self._context.keys}
+        # Exports of before know no context: what they run needs none.
+        keys, memory, *context = self.engine.run("context", {"tasks": self.engine.put(tasks), **seen})
+        return keys, memory, next(iter(context), None)
+
+    def actions(
+        self, values: Values, inputs: Mapping[str, Tensor], also: Mapping[str, Any] | None = None
+    ) -> Float[Tensor, "batch time dim"]:
+        """Run the actions graph, with the state where the action transform refers to it; `also` is the engine's."""
+        put = self.engine.put
+        given = {name: put(tensor) for name, tensor in inputs.items()}
+        state = {name: put(tensor) for name, tensor in self.state_input(values).items()}
+        (actions,) = self.engine.run("actions", {**given, **(also or {}), **state})
         return self.engine.get(actions)
 
     def state_input(self, values: Values) -> dict[str, Tensor]:

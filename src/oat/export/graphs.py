@@ -8,11 +8,13 @@ actions: what was generated → actions in the robot's units.
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Int64
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from oat.export.folded_blocks import FoldedMemory, Keys, Values
 from oat.policies.policy import Policy
+
+Context = Float[Tensor, "batch tokens dim"]
 
 ROWS = 2
 """Rows of the example inputs; a single one would be taken for a constant."""
@@ -38,9 +40,10 @@ class ContextGraph(nn.Module):
         self.context = policy.context
         self.memory = FoldedMemory(policy.backbone.layers)
 
-    def forward(self, tasks: Int64[Tensor, " batch"], *values: Tensor) -> tuple[Keys, Values]:
-        """Return the keys and values that the blocks' cross-attentions read."""
-        return self.memory(self.context(dict(zip(self.context.config.keys, values, strict=True)), tasks))
+    def forward(self, tasks: Int64[Tensor, " batch"], *values: Tensor) -> tuple[Keys, Values, Context]:
+        """Return the keys and values that the blocks' cross-attentions read, and the context that they are made of."""
+        context = self.context(dict(zip(self.context.config.keys, values, strict=True)), tasks)
+        return *self.memory(context), context
 
 
 def context_graph(policy: Policy) -> Graph:
@@ -51,13 +54,13 @@ def context_graph(policy: Policy) -> Graph:
         for key, size in seen.sizes().items()
     }
     tasks = torch.zeros(ROWS, dtype=torch.int64)
-    return Graph(ContextGraph(policy), {"tasks": tasks, **values}, ("keys", "values"), variadic_from=1)
+    return Graph(ContextGraph(policy), {"tasks": tasks, **values}, ("keys", "values", "context"), variadic_from=1)
 
 
 @torch.no_grad()
 def example_memory(context: Graph) -> dict[str, Tensor | int]:
-    """Return example outputs of a context graph, which are inputs of a step."""
-    return dict(zip(context.outputs, context.module(*context.inputs.values()), strict=True))
+    """Return example keys and values of a context graph, which are inputs of a step."""
+    return dict(zip(context.outputs[:2], context.module(*context.inputs.values())[:2], strict=True))
 
 
 def example_state(policy: Policy) -> dict[str, Tensor | int]:

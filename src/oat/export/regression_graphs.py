@@ -7,7 +7,7 @@ from oat.export.folded_blocks import FoldedBlocks
 from oat.export.graph_policy import GraphPolicy
 from oat.export.graphs import ContextGraph, Graph, context_graph, example_state
 from oat.policies.context import Values
-from oat.policies.regression import RegressionPolicy, RegressionPredictor, to_actions
+from oat.policies.regression import RegressionPolicy, RegressionPredictor
 
 
 class RegressionGraph(nn.Module):
@@ -18,26 +18,24 @@ class RegressionGraph(nn.Module):
     def __init__(self, policy: RegressionPolicy) -> None:
         super().__init__()
         self.observed = len(policy.observed.keys)
-        self.horizon = policy.space.action_horizon
-        self.numbers = policy.space.model_dim
+        self.space = policy.space
         self.context = ContextGraph(policy)
         self.blocks = FoldedBlocks(policy.backbone.layers)
         self.norm = policy.backbone.norm
         self.head = policy.head
         self.normalizer = policy.normalizer
-        self.transform = policy.space.transform
         self.register_buffer("queries", policy.queries.detach())
 
     def forward(self, tasks: Int64[Tensor, " batch"], *inputs: Tensor) -> Float[Tensor, "batch time action"]:
         """Return the actions; the state that the transform refers to comes after the observations."""
-        keys, values = self.context(tasks, *inputs[: self.observed])
+        keys, values, _ = self.context(tasks, *inputs[: self.observed])
         rows = tasks.shape[0]  # len() would make it a constant of the graph
         x = self.queries.expand(rows, -1, -1)
         for block, memory in self.blocks.with_memory(keys, values):
             x = block.read(block.mix(x, *block.project(x)), *memory)
-        predicted = self.head(self.norm(x)).reshape(rows, self.horizon, self.numbers)
+        predicted = self.head(self.norm(x)).reshape(rows, self.space.action_horizon, self.space.model_dim)
         state = inputs[self.observed] if len(inputs) > self.observed else None
-        return to_actions(predicted, self.normalizer, self.transform, state)
+        return self.space.to_actions(predicted, self.normalizer, state)
 
 
 class GraphRegressionPolicy(RegressionPredictor, GraphPolicy):

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from oat.export.detokenizer import make_detokenizer
+from oat.export.detokenizer import Detokenizer, RemainderDetokenizer, make_detokenizer
 from oat.export.engines import Engine
 from oat.export.folded_blocks import FoldedBlocks, Keys, normalize
 from oat.export.folded_blocks import Values as FoldedValues
@@ -20,7 +20,7 @@ from oat.policies.context import ContextConfig, Values
 from oat.policies.decoding import Noise, TokenDecoding, TokenLimits, likely_tokens, sample, token_noise
 from oat.policies.predictor import Chunk
 from oat.policies.stopping import StoppingRule
-from oat.policies.token_predictor import Ids, LogProbabilities, NextToken, TokenPredictor
+from oat.policies.token_predictor import Ids, LogProbabilities, TokenPredictor, TokenSource
 from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens
 
@@ -41,6 +41,10 @@ class TokenShape:
     cache_heads: int
     """Heads of all layers, those of keys and of values."""
     head_dim: int
+    remainder: bool = False
+    """Whether the actions graph can add what the tokens leave out."""
+    greedy: bool = False
+    """Whether the most likely tokens are taken unless a decoding says otherwise."""
 
     @classmethod
     def of(cls, policy: AutoregressivePolicy) -> "TokenShape":
@@ -48,7 +52,16 @@ class TokenShape:
         tokenizer = policy.tokenizer
         width = policy.config.width
         heads = 2 * width.heads * policy.config.layers
-        return cls(tokenizer.kind, tokenizer.prefix_decodable, policy.longest, policy.outputs, heads, width.head_dim)
+        return cls(
+            tokenizer.kind,
+            tokenizer.prefix_decodable,
+            policy.longest,
+            policy.outputs,
+            heads,
+            width.head_dim,
+            policy.remainder is not None,
+            policy.config.greedy,
+        )
 
 
 class TokenStep(nn.Module):
@@ -62,11 +75,13 @@ class TokenStep(nn.Module):
         super().__init__()
         length = policy.length
         self.heads = policy.config.width.heads
-        self.embedding = policy.embedding
+        vectors = policy.embedding.vectors().detach()
+        self.embedding = nn.Embedding(*vectors.shape)
+        self.embedding.weight.data = vectors.contiguous()
         self.blocks = FoldedBlocks(policy.backbone.layers)
         self.head = nn.Linear(policy.config.width.dim, policy.outputs, bias=False)
         # The last norm's gain is folded into the output product.
-        self.head.weight.data = policy.embedding.weight[: policy.outputs] * policy.backbone.norm.weight
+        self.head.weight.data = vectors[: policy.outputs] * policy.backbone.norm.weight
         self.register_buffer("positions", policy.positions.detach())
         self.register_buffer("masks", torch.full((length, length), -torch.inf).triu(1))
         self.register_buffer("places", torch.arange(length)[:, None])
@@ -114,7 +129,7 @@ class GraphTokenPolicy(TokenPredictor, GraphPolicy):
     def graphs_of(cls, policy: AutoregressivePolicy) -> dict[str, Graph]:
         """Return the policy as context, step and actions."""
         shape = TokenShape.of(policy)
-        detokenizer = make_detokenizer(policy.tokenizer)
+        detokenizer: nn.Module = make_detokenizer(policy.tokenizer)
         context = context_graph(policy)
         rows = torch.zeros(ROWS, dtype=torch.int64)
         step = {
@@ -127,7 +142,12 @@ class GraphTokenPolicy(TokenPredictor, GraphPolicy):
             "top_k": min(10, shape.outputs),
         }
         tokens = {"ids": rows[:, None].expand(-1, policy.longest), "lengths": rows + 1}
-        times = {"times": torch.arange(policy.space.action_horizon)}
+        times: dict[str, Tensor | int] = {"times": torch.arange(policy.space.action_horizon)}
+        if policy.remainder is not None:
+            assert isinstance(detokenizer, Detokenizer)
+            detokenizer = RemainderDetokenizer(detokenizer, policy.remainder)
+            dim = policy.config.width.dim
+            times |= {"context": torch.zeros(ROWS, policy.context.num_tokens, dim), "share": torch.ones(())}
         return {
             "context": context,
             "step": Graph(TokenStep(policy), step, ("token", "log_probability", "cache_then")),
@@ -158,7 +178,10 @@ class GraphTokenPolicy(TokenPredictor, GraphPolicy):
     def limits(self) -> TokenLimits:
         """Return what the graphs can decode."""
         shape = self.shape
-        return TokenLimits(shape.tokenizer, shape.prefix_decodable, shape.longest, self.space.action_horizon)
+        horizon = self.space.action_horizon
+        return TokenLimits(
+            shape.tokenizer, shape.prefix_decodable, shape.longest, horizon, shape.remainder, shape.greedy
+        )
 
     def generate(
         self, values: Values, tasks: Int64[Tensor, " batch"], decoding: Any, noise: Noise | None, rule: StoppingRule
@@ -172,16 +195,18 @@ class GraphTokenPolicy(TokenPredictor, GraphPolicy):
 
     def start_tokens(
         self, values: Values, tasks: Int64[Tensor, " batch"], decoding: TokenDecoding, noise: Noise | None
-    ) -> NextToken:
-        """Run the context graph, and return the function that runs a step for every token."""
+    ) -> TokenSource:
+        """Run the context graph, and return what runs a step for every token."""
         put = self.engine.put
         rows = len(tasks)
+        keys, memory, context = self.encode_context(values, tasks)
         random = [put(each) for each in self._random(rows, decoding, noise)]
         inputs = {
             "last": put(torch.full((rows,), self.shape.outputs)),
             "place": self._places[0],
             "cache": put(torch.zeros(rows, self.shape.cache_heads, self.shape.longest, self.shape.head_dim)),
-            **self.memory(values, tasks),
+            "keys": keys,
+            "values": memory,
             "noise": random[0],
             **{name: put(value) for name, value in self._sampling(decoding).items()},
         }
@@ -192,16 +217,16 @@ class GraphTokenPolicy(TokenPredictor, GraphPolicy):
             inputs["last"], log_probability, inputs["cache"] = self.engine.run("step", inputs)
             return self.engine.get(inputs["last"]), self.engine.get(log_probability)
 
-        return next_token
+        def make_chunk(ids: Ids, log_probabilities: LogProbabilities) -> Chunk:
+            # The actions graph takes tokens that are padded to full length.
+            padded = torch.nn.functional.pad(ids, (0, self.shape.longest - ids.shape[1]))
+            lengths = torch.full((rows,), ids.shape[1])
+            tokens = {"ids": padded, "lengths": lengths, "times": self._times(decoding.num_actions)}
+            also = {name: put(value) for name, value in self._share(decoding).items()}
+            also = {"context": context, **also} if also else {}
+            return _chunk(self.actions(values, tokens, also), ids, log_probabilities)
 
-    def make_chunk(
-        self, ids: Ids, log_probabilities: LogProbabilities, values: Values, num_actions: int | None
-    ) -> Chunk:
-        """Run the actions graph on the tokens so far, padded to full length."""
-        rows, used = ids.shape
-        padded = torch.nn.functional.pad(ids, (0, self.shape.longest - used))
-        tokens = {"ids": padded, "lengths": torch.full((rows,), used), "times": self._times(num_actions)}
-        return _chunk(self.actions(values, tokens), ids, log_probabilities)
+        return TokenSource(next_token, make_chunk)
 
     def _whole_chunk(
         self, values: Values, tasks: Int64[Tensor, " batch"], decoding: TokenDecoding, noise: Noise | None
@@ -212,6 +237,7 @@ class GraphTokenPolicy(TokenPredictor, GraphPolicy):
             "noise": self._random(len(tasks), decoding, noise),
             **self._sampling(decoding),
             "times": self._times(decoding.num_actions),
+            **self._share(decoding),
             **self.state_input(values),
         }
         outputs = self.engine.run("chunk", {name: self.engine.put(value) for name, value in inputs.items()})
@@ -227,6 +253,10 @@ class GraphTokenPolicy(TokenPredictor, GraphPolicy):
     def _sampling(self, decoding: TokenDecoding) -> dict[str, Tensor | int]:
         temperature = torch.tensor(float(decoding.temperature))
         return {"temperature": temperature, "top_k": likely_tokens(decoding, self.shape.outputs)}
+
+    def _share(self, decoding: TokenDecoding) -> dict[str, Tensor]:
+        """Return how much of the remainder is added, as an input of graphs that have one."""
+        return {"share": torch.tensor(float(decoding.remainder is not False))} if self.shape.remainder else {}
 
     def _times(self, num_actions: int | None) -> Int64[Tensor, " steps"]:
         return torch.arange(num_actions or self.space.action_horizon)

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from oat.errors import InvalidOption
+from oat.nn.lattice import Lattice
 from oat.nn.quantizer import Quantizer
 
 Grid = Literal["tanh", "symmetric"]
@@ -61,6 +62,10 @@ class FSQ(Quantizer):
     def vocab_size(self) -> int:
         """Return how many codes there are: the product of the levels."""
         return math.prod(self.levels)
+
+    def lattice(self) -> Lattice:
+        """Return the grid of the levels, whose points are the codes."""
+        return Lattice(self.levels)
 
     def position(self, latents: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n dim"]:
         """Return where each number lies on its level axis, in (-½, L-½): level i is everything that rounds to i."""

@@ -5,6 +5,8 @@ from abc import ABC, abstractmethod
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
+from oat.nn.lattice import Lattice
+
 
 class Quantizer(nn.Module, ABC):
     """Replace each latent vector by one of `vocab_size` codes.
@@ -22,6 +24,10 @@ class Quantizer(nn.Module, ABC):
     @abstractmethod
     def vocab_size(self) -> int:
         """Return how many codes there are."""
+
+    def lattice(self) -> Lattice | None:
+        """Return the grid whose points the codes are, if they are such points."""
+        return None
 
     @abstractmethod
     def position(self, latents: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n dim"]:

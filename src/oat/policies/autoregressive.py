@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,6 @@ from torch.nn import functional as F
 from oat.data.normalize import Normalizer
 from oat.errors import InvalidOption
 from oat.io.training_record import Measures
-from oat.nn.generation import Generation
-from oat.nn.transformer import along_outputs
 from oat.policies.config import AutoregressiveConfig, PolicyConfig
 from oat.policies.context import ContextConfig, Values
 from oat.policies.decoding import Noise, TokenDecoding, TokenLimits, likely_tokens, sample, token_noise
@@ -22,8 +21,13 @@ from oat.policies.learning import HeldOut, Lesson, PolicySetup, mean_over_proces
 from oat.policies.method_names import tokenizer_method
 from oat.policies.policy import Policy
 from oat.policies.predictor import Chunk
-from oat.policies.token_predictor import Ids, LogProbabilities, NextToken, TokenPredictor
+from oat.policies.remainder import Context, Remainder
+from oat.policies.token_embedding import TokenEmbedding
+from oat.policies.token_lessons import Chunks, Taught, draw_nearest, soft_cross_entropy
+from oat.policies.token_predictor import Ids, LogProbabilities, TokenPredictor, TokenSource
+from oat.policies.token_sequence import TokenSequence
 from oat.tokenizers.base import BaseTokenizer
+from oat.tokenizers.decoder import masked_error
 from oat.tokenizers.loading import load_tokenizer
 from oat.tokenizers.tokens import Tokens
 
@@ -36,11 +40,13 @@ class AutoregressivePolicy(TokenPredictor, Policy):
     """p(T | o) = Π p(T_i | T_<i, o) over the tokens of its tokenizer, which is frozen and part of its checkpoint.
 
     BOS is an input and never a logit. Tokenizers of variable length get one more output, EOS; a sequence that does
-    not reach it is not decodable.
+    not reach it is not decodable. Where tokens are points of a lattice, the policy can know that: near codes have
+    near vectors and are taught together, and a remainder is regressed on what the decoded tokens leave out.
     """
 
     kind = "autoregressive"
     config_class = AutoregressiveConfig
+    config: AutoregressiveConfig
     exported_as = "oat.export.token_graphs:GraphTokenPolicy"
     tokenizer: BaseTokenizer
 
@@ -51,7 +57,11 @@ class AutoregressivePolicy(TokenPredictor, Policy):
         config: PolicyConfig | None = None,
         longest: int | None = None,
     ) -> None:
-        super().__init__(context, tokenizer.space, config or AutoregressiveConfig())
+        size = config or AutoregressiveConfig()
+        lattice = tokenizer.lattice()
+        if isinstance(size, AutoregressiveConfig):  # the base refuses others
+            size = size.for_lattice(lattice is not None, tokenizer.kind)
+        super().__init__(context, tokenizer.space, size)
         # Frozen: were the tokenizer to learn, the policy's targets would move.
         self.tokenizer = tokenizer.requires_grad_(False).eval()
         self.variable_length = not tokenizer.total
@@ -59,11 +69,16 @@ class AutoregressivePolicy(TokenPredictor, Policy):
         """The most tokens that are generated, EOS not counted."""
         self.eos = tokenizer.vocab_size if self.variable_length else None
         self.outputs = tokenizer.vocab_size + self.variable_length
-        self.embedding = nn.Embedding(self.outputs + 1, self.config.width.dim)
-        nn.init.normal_(self.embedding.weight, std=0.02)
-        # The embeddings are also the output product, which reads them for one row at a time.
-        self.embedding.weight = along_outputs(self.embedding.weight)
-        self.positions = nn.Parameter(torch.randn(self.length, self.config.width.dim) * 0.02)
+        width = self.config.width.dim
+        self.lattice = lattice if self.config.codes == "lattice" else None
+        self.embedding = TokenEmbedding(self.outputs + 1, width, self.lattice)
+        self.remainder = self._make_remainder() if self.config.remainder else None
+        self.positions = nn.Parameter(torch.randn(self.length, width) * 0.02)
+
+    def _make_remainder(self) -> Remainder:
+        chunk = self.space.action_horizon * self.space.model_dim
+        context = self.context.num_tokens * self.config.width.dim
+        return Remainder(context, chunk, self.longest, self.config.mlp_width, self.config.mlp_depth)
 
     @classmethod
     def for_training(cls, setup: PolicySetup, config: PolicyConfig) -> "AutoregressivePolicy":
@@ -86,7 +101,14 @@ class AutoregressivePolicy(TokenPredictor, Policy):
     def limits(self) -> TokenLimits:
         """Return what the tokenizer can decode, and how many tokens the policy generates at most."""
         tokenizer = self.tokenizer
-        return TokenLimits(tokenizer.kind, tokenizer.prefix_decodable, self.longest, self.space.action_horizon)
+        return TokenLimits(
+            tokenizer.kind,
+            tokenizer.prefix_decodable,
+            self.longest,
+            self.space.action_horizon,
+            self.remainder is not None,
+            self.config.greedy,
+        )
 
     @property
     def method(self) -> str:
@@ -113,16 +135,42 @@ class AutoregressivePolicy(TokenPredictor, Policy):
         values: Values,
         tasks: Int64[Tensor, " batch"],
         tokens: Tokens,
+        chunks: Chunks | None = None,
         generator: torch.Generator | None = None,
-    ) -> tuple[Float[Tensor, "batch length"], Float[Tensor, "batch length"], Int64[Tensor, "batch length"]]:
-        """Return every position's negative log-likelihood, whether it counts, and the most likely token there."""
+    ) -> Taught:
+        """Return what the policy makes of these tokens; with chunks and a generator also the remainder's errors."""
         targets, counts = self.targets(tokens)
         context = self.context(values, tasks, generator)
+        vectors = self.embedding.vectors()
         given = F.pad(targets[:, :-1], (1, 0), value=self.bos)
-        embedded = self.embedding(given) + self.positions[: given.shape[1]]
-        logits = self._logits(self.backbone(embedded, context, causal=True))
+        embedded = F.embedding(given, vectors) + self.positions[: given.shape[1]]
+        logits = self.logits(self.backbone(embedded, context, causal=True), vectors)
         nll = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").reshape(targets.shape)
-        return nll * counts, counts, logits.detach().argmax(-1)
+        losses = nll
+        if self.lattice is not None and self.config.soft_targets:
+            losses = soft_cross_entropy(logits, targets, self.lattice, self.config.soft_targets)
+        left_out = None
+        if self.remainder is not None and chunks is not None and generator is not None:
+            left_out = self._left_out(context, targets, chunks, generator)
+        return Taught(nll * counts, losses * counts, counts, logits.detach().argmax(-1), left_out)
+
+    def _left_out(
+        self, context: Context, targets: Int64[Tensor, "batch length"], chunks: Chunks, generator: torch.Generator
+    ) -> Float[Tensor, " rows"]:
+        """Return the errors of some rows' chunks with the remainder, each from a random number of the policy's tokens.
+
+        Every second row is enough: drawing tokens takes as long as learning from them.
+        """
+        assert self.remainder is not None
+        assert self.lattice is not None
+        actions, valid, context, targets = (rows[::2] for rows in (*chunks, context, targets))
+        lengths = torch.full((len(targets),), self.longest, device=targets.device)
+        if self.anytime:
+            lengths = torch.randint(1, self.longest + 1, (len(targets),), generator=generator).to(targets.device)
+        with torch.no_grad():
+            drawn = draw_nearest(self, context, targets, self.lattice, generator)
+            decoded, _ = self.tokenizer.decode_normalized(Tokens(drawn, lengths), self.space.action_horizon)
+        return masked_error(decoded + self.remainder(context, decoded, lengths), actions, valid)
 
     def targets(self, tokens: Tokens) -> tuple[Int64[Tensor, "batch length"], Float[Tensor, "batch length"]]:
         """Return ids to predict, with EOS where the tokenizer needs it, and 1 where a position counts."""
@@ -135,9 +183,11 @@ class AutoregressivePolicy(TokenPredictor, Policy):
             ids = torch.where(places < tokens.lengths[:, None], ids, self.eos)
         return ids, (places < tokens.lengths[:, None] + self.variable_length).float()
 
-    def _logits(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch outputs"]:
-        """Return a logit for every token; the output weights are the embeddings without BOS, the last of them."""
-        return F.linear(hidden, self.embedding.weight[: self.outputs]).float()
+    def logits(
+        self, hidden: Float[Tensor, "*batch dim"], vectors: Float[Tensor, "tokens dim"]
+    ) -> Float[Tensor, "*batch outputs"]:
+        """Return a logit for every token; the output weights are the vectors without that of BOS, the last of them."""
+        return F.linear(hidden, vectors[: self.outputs]).float()
 
     @property
     def action_normalizer(self) -> Normalizer:
@@ -146,17 +196,26 @@ class AutoregressivePolicy(TokenPredictor, Policy):
     def loss(
         self, module: Callable[..., Any], lesson: Lesson, generator: torch.Generator
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """Return the mean negative log-likelihood of the tokens that count (teacher forcing)."""
+        """Return the mean loss of the tokens that count (teacher forcing), and of the remainder, by its weight."""
         assert lesson.tokens is not None
-        nll, counts, _ = module(lesson.values, lesson.tasks, lesson.tokens.to(lesson.tasks.device), generator)
-        per_position = (nll.detach().sum(0) / counts.sum(0).clamp_min(1))[:_SHOWN_POSITIONS]
+        chunks = None
+        if lesson.actions is not None and lesson.valid_mask is not None:
+            chunks = (lesson.actions, lesson.valid_mask)
+        tokens = lesson.tokens.to(lesson.tasks.device)
+        taught: Taught = module(lesson.values, lesson.tasks, tokens, chunks, generator)
+        per_position = (taught.nll.detach().sum(0) / taught.counts.sum(0).clamp_min(1))[:_SHOWN_POSITIONS]
         shown = {f"nll_{place}": value for place, value in enumerate(per_position, start=1)}
-        return nll.sum() / mean_over_processes(counts.sum()), shown
+        loss = taught.losses.sum() / mean_over_processes(taught.counts.sum())
+        if taught.left_out is not None:
+            error = taught.left_out.mean()
+            shown["mse"] = error.detach()
+            loss = loss + self.config.remainder * error
+        return loss, shown
 
     @torch.no_grad()
     def measure(self, held_out: HeldOut) -> Measures:
         """Return how likely the policy finds held-out tokens, and how far its own chunks are from what was done."""
-        sums = torch.zeros(3, self.length)
+        sums = torch.zeros(4, self.length)
         chunks = 0
         for lesson in held_out.lessons():
             assert lesson.tokens is not None
@@ -166,19 +225,20 @@ class AutoregressivePolicy(TokenPredictor, Policy):
                 continue
             tokens = lesson.tokens[fitting]
             values = {key: value[fitting] for key, value in lesson.values.items()}
-            nll, counts, likely = self(values, lesson.tasks[fitting], tokens)
-            right = (likely == self.targets(tokens)[0]) * counts
-            sums[:, : nll.shape[1]] += torch.stack([nll.sum(0), right.sum(0), counts.sum(0)]).cpu()
+            taught: Taught = self(values, lesson.tasks[fitting], tokens)
+            right = (taught.likely == self.targets(tokens)[0]) * taught.counts
+            found = torch.stack([taught.nll, taught.losses, right, taught.counts]).sum(1)
+            sums[:, : found.shape[1]] += found.cpu()
             chunks += len(fitting)
-        nll, right, counts = sums
+        nll, losses, right, counts = sums
         places = torch.nonzero(counts)[:_SHOWN_POSITIONS, 0].tolist()
-        taught = Measures(
-            score=float(nll.sum() / counts.sum()),
+        measures = Measures(
+            score=float(losses.sum() / counts.sum()),
             nll_of_chunk=float(nll.sum()) / max(chunks, 1),
             nll_of_token={place + 1: float(nll[place] / counts[place]) for place in places},
             accuracy_of_token={place + 1: float(right[place] / counts[place]) for place in places},
         )
-        return self._with_generated(taught, held_out)
+        return self._with_generated(measures, held_out)
 
     def _with_generated(self, taught: Measures, held_out: HeldOut) -> Measures:
         """Return the measures with the errors of chunks that the policy generates itself."""
@@ -194,35 +254,54 @@ class AutoregressivePolicy(TokenPredictor, Policy):
 
     def start_tokens(
         self, values: Values, tasks: Int64[Tensor, " batch"], decoding: TokenDecoding, noise: Noise | None
-    ) -> NextToken:
-        """Encode the context once, and return the function that generates one token after the other."""
+    ) -> TokenSource:
+        """Encode the context once, and return what generates one token after the other."""
         context = self.context(values, tasks)
         length = decoding.num_tokens or self.length
         random = token_noise(decoding, noise, length, self.outputs)
         random = None if random is None else random.to(context.device)
         top_k = likely_tokens(decoding, self.outputs)
-        last = torch.full((len(context),), self.bos, device=context.device)
-        embedding = self.embedding.weight
-        positions = self.positions
         with torch.inference_mode():
-            sequence = Generation(self.backbone, context, length)
+            sequence = TokenSequence(self, context, length)
 
         def next_token(place: int) -> tuple[Tensor, Tensor]:
-            nonlocal last
+            added = None if random is None else random[place]
             with torch.inference_mode():
-                embedded = F.embedding(last, embedding) + positions[place]
-                logits = self._logits(sequence.step(embedded))
-                added = None if random is None else random[place]
-                last, log_probability = sample(logits, added, decoding.temperature, top_k)
-            return last, log_probability
+                logits = sequence.next_logits(place)
+                sequence.last, log_probability = sample(logits, added, decoding.temperature, top_k)
+            return sequence.last, log_probability
 
-        return next_token
+        state = self.current_state(values)
+        if self.remainder is not None and decoding.remainder is not False:
+            return TokenSource(next_token, partial(self._add_remainder, context, state, decoding.num_actions))
+        return TokenSource(next_token, partial(self._decode, state, decoding.num_actions))
 
-    def make_chunk(
-        self, ids: Ids, log_probabilities: LogProbabilities, values: Values, num_actions: int | None
+    def _add_remainder(
+        self,
+        context: Context,
+        state: Float[Tensor, "batch state"] | None,
+        num_actions: int | None,
+        ids: Ids,
+        log_probabilities: LogProbabilities,
+    ) -> Chunk:
+        """Decode the tokens so far, which have one length, and add what they leave out."""
+        assert self.remainder is not None
+        lengths = torch.full((len(ids),), ids.shape[1], device=ids.device)
+        tokens = Tokens(ids, lengths)
+        # The remainder reads the whole chunk, also where only its first actions are wanted.
+        decoded, valid = self.tokenizer.decode_normalized(tokens, self.space.action_horizon)
+        whole = (decoded + self.remainder(context, decoded, lengths))[:, :num_actions]
+        actions = self.space.to_actions(whole, self.action_normalizer, state)
+        return Chunk(actions, valid, lengths, tokens, log_probabilities)
+
+    def _decode(
+        self,
+        state: Float[Tensor, "batch state"] | None,
+        num_actions: int | None,
+        ids: Ids,
+        log_probabilities: LogProbabilities,
     ) -> Chunk:
         """Decode the tokens so far; a row of variable length is valid only if its end was generated."""
-        state = self.current_state(values)
         lengths = torch.full((len(ids),), ids.shape[1], device=ids.device)
         if self.eos is None:
             tokens = Tokens(ids, lengths)

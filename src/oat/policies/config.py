@@ -20,6 +20,14 @@ RECIPES: dict[str, TrainConfig] = {
 }
 """How a policy is trained in each preset."""
 
+Codes = Literal["classes", "lattice", "auto"]
+
+
+def check_mlp(width: int, depth: int) -> None:
+    """Raise `InvalidOption` for a residual MLP without numbers or layers."""
+    if min(width, depth) < 1:
+        raise InvalidOption(f"mlp_width and mlp_depth must be positive, got {width} and {depth}")
+
 
 @dataclass(frozen=True)
 class PolicyConfig:
@@ -56,17 +64,68 @@ class Preset:
 
 @dataclass(frozen=True)
 class AutoregressiveConfig(PolicyConfig):
-    """The size of a policy that predicts the next token of a tokenizer."""
+    """The size of a policy that predicts the next token of a tokenizer, and what it knows of tokens; the paper's takes
+    them for classes."""
 
     label: ClassVar[str] = "autoregressive policy"
     takes_tokenizer: ClassVar[bool] = True
 
+    codes: Codes = "classes"
+    """What tokens are to the policy: unrelated classes, points of the tokenizer's lattice, whose neighbours mean nearly
+    the same, or whichever the tokenizer has."""
+    soft_targets: float = 0.0
+    """On a lattice: the codes around the right one are taught as well, with weights that fall off like a Gaussian of
+    this standard deviation in levels; 0 teaches the right code alone."""
+    remainder: float = 0.0
+    """On a lattice: weight of a regression of what the decoded tokens leave out, which is added to them; 0 has none."""
+    greedy: bool = False
+    """Whether chunks are made of the most likely tokens unless a decoding says otherwise; the paper's are sampled."""
+    mlp_width: int = 512
+    """Numbers in each layer of the remainder's residual MLP."""
+    mlp_depth: int = 3
+    """Layers of the remainder's residual MLP."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if min(self.soft_targets, self.remainder) < 0:
+            raise InvalidOption(
+                f"soft_targets and remainder must be ≥ 0, got {self.soft_targets:g} and {self.remainder:g}"
+            )
+        if self.codes == "classes" and (self.soft_targets or self.remainder):
+            raise InvalidOption(
+                "soft targets and a remainder need to know which codes are near: --codes lattice, or auto"
+            )
+        check_mlp(self.mlp_width, self.mlp_depth)
+
+    def for_lattice(self, has_lattice: bool, tokenizer: str) -> "AutoregressiveConfig":
+        """Return the configuration for a tokenizer that has a lattice, or else none; raise `InvalidOption` for what it
+        lacks."""
+        if has_lattice:
+            return replace(self, codes="lattice") if self.codes == "auto" else self
+        if self.codes == "lattice":
+            raise InvalidOption(f"the tokens of {tokenizer} are not points of a lattice: leave out --codes lattice")
+        return replace(self, codes="classes", soft_targets=0.0, remainder=0.0)
+
+    @classmethod
+    def presets(cls) -> Mapping[str, "Preset"]:
+        """Return the presets that kinds share; all but the paper's use what the tokenizer knows of its tokens."""
+        shared = super().presets()
+        knowing = {
+            name: cls(each.model.width, each.model.layers, codes="auto", soft_targets=0.6, remainder=10.0, greedy=True)
+            for name, each in shared.items()
+            if name != "paper"
+        }
+        return {**shared, **{name: replace(shared[name], model=model) for name, model in knowing.items()}}
+
 
 @dataclass(frozen=True)
 class DiffusionConfig(PolicyConfig):
-    """The size of a policy that denoises chunks of actions."""
+    """The size of a policy that denoises chunks of actions, and what its network predicts."""
 
     label: ClassVar[str] = "diffusion policy"
+
+    predicts: Literal["noise", "clean"] = "noise"
+    """What the network is trained to tell from a noised chunk: the noise in it, or the clean chunk."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +145,7 @@ class RegressionConfig(PolicyConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if min(self.mlp_width, self.mlp_depth) < 1:
-            raise InvalidOption(f"mlp_width and mlp_depth must be positive, got {self.mlp_width} and {self.mlp_depth}")
+        check_mlp(self.mlp_width, self.mlp_depth)
 
     @classmethod
     def presets(cls) -> Mapping[str, "Preset"]:

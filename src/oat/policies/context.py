@@ -153,6 +153,11 @@ class ContextEncoder(nn.Module):
         self.task = TaskToken(config, dim)
         self.positions = nn.Parameter(torch.randn(config.obs_horizon, frame_tokens, dim) * 0.02)
 
+    @property
+    def num_tokens(self) -> int:
+        """Return how many context tokens there are: those of all frames, and the task's."""
+        return self.positions.shape[0] * self.positions.shape[1] + 1
+
     def fit(self, episodes: Episodes) -> None:
         """Take statistics of states from training episodes, embeddings of tasks from the text encoder."""
         if self.config.vectors:

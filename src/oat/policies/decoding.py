@@ -23,7 +23,7 @@ class Decoding(ABC):
 
 @dataclass(frozen=True)
 class TokenDecoding(Decoding):
-    """Sample tokens from an autoregressive policy, one after the other."""
+    """Choose tokens of an autoregressive policy, one after the other; the defaults sample as the paper does."""
 
     num_tokens: int | None = None
     """K: stop after this many tokens, where every prefix decodes; None for all."""
@@ -35,6 +35,8 @@ class TokenDecoding(Decoding):
     """Always the most likely token."""
     num_actions: int | None = None
     """Decode only the chunk's first actions, which is less work; None for all."""
+    remainder: bool | None = None
+    """Whether what the tokens leave out is regressed and added; None where the policy was trained for it."""
 
     def __post_init__(self) -> None:
         if self.temperature <= 0:
@@ -44,14 +46,23 @@ class TokenDecoding(Decoding):
 
     @property
     def name(self) -> str:
-        """Return the number of tokens, and how sampling differs from the usual."""
-        length = f"K={self.num_tokens or 'all'}"
-        if self.greedy:
-            return f"{length} greedy"
+        """Return the number of tokens, how sampling differs from the paper's, and whether a remainder is added."""
+        words = [self.length_name]
         usual = TokenDecoding()
-        temperature = "" if self.temperature == usual.temperature else f" T={self.temperature:g}"
-        top_k = "" if self.top_k == usual.top_k else f" top-{self.top_k or 'all'}"
-        return length + temperature + top_k
+        if self.greedy:
+            words.append("greedy")
+        elif self.temperature != usual.temperature:
+            words.append(f"T={self.temperature:g}")
+        if self.top_k != usual.top_k and not self.greedy:
+            words.append(f"top-{self.top_k or 'all'}")
+        if self.remainder:
+            words.append("remainder")
+        return " ".join(words)
+
+    @property
+    def length_name(self) -> str:
+        """Return the first word of the name, which tells the number of tokens."""
+        return f"K={self.num_tokens or 'all'}"
 
 
 @dataclass(frozen=True)
@@ -89,9 +100,21 @@ class DecodingOptions:
     """Prefix lengths, one decoding for each; by default all tokens, counted where every prefix decodes."""
     temperature: float = TokenDecoding.temperature
     top_k: int | None = TokenDecoding.top_k
-    greedy: bool = False
+    greedy: bool | None = None
+    """Whether to take the most likely token; None as the policy was trained for, unless sampling is described."""
     num_actions: int | None = None
+    remainder: bool | None = None
     denoising_steps: int | None = None
+
+    @classmethod
+    def paper(cls, num_tokens: tuple[int | None, ...] = (), num_actions: int | None = None) -> "DecodingOptions":
+        """Return what the paper's policies do: sample among the ten most likely tokens, and add nothing."""
+        return cls(num_tokens, greedy=False, num_actions=num_actions, remainder=False)
+
+    @property
+    def samples(self) -> bool:
+        """Return whether these options describe how to sample."""
+        return {"temperature", "top_k"} & self.changed() != set()
 
     def only(self, names: Collection[str]) -> "DecodingOptions":
         """Return the options without those of other names, which then have their defaults."""
@@ -112,11 +135,17 @@ class TokenLimits:
     longest: int
     """The most tokens of a chunk, an end of the sequence not counted."""
     action_horizon: int
+    remainder: bool = False
+    """Whether the policy regresses what the tokens leave out."""
+    greedy: bool = False
+    """Whether it takes the most likely tokens unless it is asked to sample."""
 
     def check(self, decoding: Decoding) -> None:
         """Raise `InvalidOption` for a decoding that is beyond these limits."""
         if not isinstance(decoding, TokenDecoding):
             raise InvalidOption(f"an autoregressive policy decodes by TokenDecoding, got {decoding}")
+        if decoding.remainder and not self.remainder:
+            raise InvalidOption("the policy was trained without a remainder, which oat train --remainder 10 adds")
         if decoding.num_actions is not None and not 1 <= decoding.num_actions <= self.action_horizon:
             raise InvalidOption(f"num_actions must be 1…{self.action_horizon}, got {decoding.num_actions}")
         if decoding.num_tokens is None:

@@ -47,6 +47,12 @@ def ddim_step(
     return then.sqrt() * clean + (1 - then).sqrt() * predicted_noise, clean
 
 
+def noise_in(noised: Actions, clean: Actions, level: Float[Tensor, "*batch"]) -> Actions:
+    """Return the noise that makes a clean chunk the noised one: (noised - √ᾱ · clean) / √(1 - ᾱ)."""
+    level = level[..., None, None]
+    return (noised - level.sqrt() * clean) / (1 - level).sqrt()
+
+
 class DenoisingPredictor(BasePredictor):
     """Denoise a random chunk step by step until the last one, or until a stopping rule wants a chunk."""
 

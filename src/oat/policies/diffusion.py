@@ -17,6 +17,7 @@ from oat.policies.denoising_predictor import (
     Denoise,
     DenoisingPredictor,
     ddim_step,
+    noise_in,
     signal_levels,
 )
 from oat.policies.learning import Lesson, PolicySetup
@@ -32,10 +33,11 @@ def add_noise(clean: Actions, noise: Actions, level: Float[Tensor, " batch"]) ->
 
 
 class DiffusionPolicy(DenoisingPredictor, Policy):
-    """Predict the noise in a noised chunk; the timestep is one more context token."""
+    """Predict the noise in a noised chunk, or the chunk without it; the timestep is one more context token."""
 
     kind = "diffusion"
     config_class = DiffusionConfig
+    config: DiffusionConfig
     exported_as = "oat.export.diffusion_graphs:GraphDiffusionPolicy"
     positions: Tensor
     times: Tensor
@@ -47,7 +49,7 @@ class DiffusionPolicy(DenoisingPredictor, Policy):
         self.from_action = nn.Linear(space.model_dim, width)
         self.to_noise = nn.Linear(width, space.model_dim)
         self.from_time = nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, width))
-        # An untrained policy predicts no noise, so that the first losses are those of the data.
+        # An untrained policy predicts zeros, so that the first losses are those of the data.
         nn.init.zeros_(self.to_noise.weight)
         nn.init.zeros_(self.to_noise.bias)
         self.register_buffer("levels", signal_levels(), persistent=False)
@@ -74,24 +76,31 @@ class DiffusionPolicy(DenoisingPredictor, Policy):
         valid_mask: Bool[Tensor, "batch time"],
         generator: torch.Generator,
     ) -> Float[Tensor, " batch"]:
-        """Return each row's error of the predicted noise, over its valid steps; actions are in model space."""
+        """Return each row's error of what is predicted, over its valid steps; actions are in model space."""
         time = torch.randint(TRAINING_STEPS, (len(actions),), generator=generator).to(actions.device)
         noise = torch.randn(actions.shape, generator=generator).to(actions.device)
         context = self.context(values, tasks, generator)
-        predicted = self.predict_noise(context, add_noise(actions, noise, self.levels[time]), time)
-        return masked_error(predicted, noise, valid_mask)
+        predicted = self._predict(context, add_noise(actions, noise, self.levels[time]), time)
+        return masked_error(predicted, noise if self.config.predicts == "noise" else actions, valid_mask)
 
     def predict_noise(
         self, context: Float[Tensor, "batch tokens width"], noised: Actions, time: Int64[Tensor, " batch"]
     ) -> Actions:
         """Return what the policy takes for the noise in a chunk that was noised up to a time."""
+        predicted = self._predict(context, noised, time)
+        return predicted if self.config.predicts == "noise" else noise_in(noised, predicted, self.levels[time])
+
+    def _predict(
+        self, context: Float[Tensor, "batch tokens width"], noised: Actions, time: Int64[Tensor, " batch"]
+    ) -> Actions:
+        """Return the network's output, which is noise or a clean chunk."""
         memory = torch.cat([context, self.from_time(self.times[time])[:, None]], dim=1)
         return self.to_noise(self.backbone(self.from_action(noised) + self.positions, memory, causal=False))
 
     def loss(
         self, module: Callable[..., Any], lesson: Lesson, generator: torch.Generator
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """Return the mean error of the predicted noise."""
+        """Return the mean error of what is predicted."""
         errors = module(lesson.values, lesson.tasks, lesson.actions, lesson.valid_mask, generator)
         return errors.mean(), {}
 

@@ -40,7 +40,7 @@ class Lesson:
     values: Values
     tasks: Int64[Tensor, " batch"]
     actions: Float[Tensor, "batch time dim"] | None = None
-    """Transformed and normalised, as the policy's `to_model_space` gives them; for kinds without a tokenizer."""
+    """Transformed and normalised, as the policy's `to_model_space` gives them."""
     valid_mask: Bool[Tensor, "batch time"] | None = None
     """False where the demonstration had ended."""
     tokens: Tokens | None = None

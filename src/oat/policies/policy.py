@@ -13,6 +13,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from oat.data.normalize import Normalizer
+from oat.errors import InvalidOption
 from oat.interfaces import Observation
 from oat.io.checkpoints import config_from_json, config_to_json, staged_checkpoint, write_checkpoint
 from oat.io.model_cards import ModelCard
@@ -46,6 +47,8 @@ class Policy(nn.Module, BasePredictor):
 
     def __init__(self, context: ContextConfig, space: ActionSpace, config: PolicyConfig) -> None:
         super().__init__()
+        if not isinstance(config, self.config_class):
+            raise InvalidOption(f"{self.kind} is configured by {self.config_class.__name__}, got {config}")
         self.space = space
         self.config = config
         self.context = ContextEncoder(context, config.width.dim)

@@ -7,12 +7,11 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from oat.data.normalize import Normalizer
-from oat.data.transforms import ActionTransform
 from oat.errors import InvalidOption
-from oat.nn.transformer import make_norm, sinusoidal_positions
+from oat.nn.mlp import ResidualMLP
+from oat.nn.transformer import sinusoidal_positions
 from oat.policies.config import PolicyConfig, RegressionConfig
 from oat.policies.context import ContextConfig, Values
 from oat.policies.decoding import Decoding, Noise, OnePass
@@ -33,36 +32,6 @@ def regression_error(
     """Return each row's mean squared ("mse") or absolute ("l1") error over its valid steps."""
     errors = _ERRORS[loss](predicted.float() - target).mean(-1) * valid
     return errors.sum(1) / valid.sum(1)
-
-
-def to_actions(
-    predicted: Actions, normalizer: Normalizer, transform: ActionTransform, state: Float[Tensor, "batch state"] | None
-) -> Float[Tensor, "batch time action"]:
-    """Return a prediction in the robot's units, within the range of the data; exported graphs contain this, too."""
-    kept = predicted.clamp(normalizer.low, normalizer.high)
-    return transform.inverse(normalizer.denormalize(kept), state)
-
-
-class ResidualMLP(nn.Module):
-    """Layers of one width, each added to what came before it, between two projections."""
-
-    def __init__(self, inputs: int, width: int, depth: int, outputs: int) -> None:
-        super().__init__()
-        self.project = nn.Linear(inputs, width)
-        self.norms = nn.ModuleList(make_norm(width) for _ in range(depth))
-        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
-        self.norm = make_norm(width)
-        self.out = nn.Linear(width, outputs)
-        # An untrained policy predicts the centre of the actions, so that the first losses are those of the data.
-        nn.init.zeros_(self.out.weight)
-        nn.init.zeros_(self.out.bias)
-
-    def forward(self, x: Float[Tensor, "*n inputs"]) -> Float[Tensor, "*n outputs"]:
-        """Return the outputs for every position."""
-        x = self.project(x)
-        for norm, layer in zip(self.norms, self.layers, strict=True):
-            x = x + layer(F.gelu(norm(x)))
-        return self.out(F.gelu(self.norm(x)))
 
 
 class RegressionPredictor(BasePredictor):
@@ -102,14 +71,12 @@ class RegressionPolicy(RegressionPredictor, Policy):
 
     kind = "regression"
     config_class = RegressionConfig
+    config: RegressionConfig
     exported_as = "oat.export.regression_graphs:GraphRegressionPolicy"
 
     def __init__(self, context: ContextConfig, space: ActionSpace, config: PolicyConfig | None = None) -> None:
-        size = config or RegressionConfig()
-        if not isinstance(size, RegressionConfig):
-            raise InvalidOption(f"regression is configured by RegressionConfig, got {size}")
-        super().__init__(context, space, size)
-        self.error = size.loss
+        super().__init__(context, space, config or RegressionConfig())
+        size = self.config
         self.normalizer = Normalizer(space.model_dim)
         count = 1 if size.queries == "chunk" else space.action_horizon
         # Learned, but neighbours in time begin alike.
@@ -144,7 +111,7 @@ class RegressionPolicy(RegressionPredictor, Policy):
         assert lesson.actions is not None
         assert lesson.valid_mask is not None
         predicted = module(lesson.values, lesson.tasks, generator)
-        return regression_error(predicted, lesson.actions, lesson.valid_mask, self.error).mean(), {}
+        return regression_error(predicted, lesson.actions, lesson.valid_mask, self.config.loss).mean(), {}
 
     @property
     def action_normalizer(self) -> Normalizer:
@@ -152,4 +119,4 @@ class RegressionPolicy(RegressionPredictor, Policy):
 
     def predict_actions(self, values: Values, tasks: Int64[Tensor, " batch"]) -> Float[Tensor, "batch time action"]:
         """Return the chunk in the robot's units, kept within the range of the data."""
-        return to_actions(self(values, tasks), self.normalizer, self.space.transform, self.current_state(values))
+        return self.space.to_actions(self(values, tasks), self.normalizer, self.current_state(values))

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,10 +20,19 @@ NextToken = Callable[[int], tuple[Int64[Tensor, " batch"], Float[Tensor, " batch
 """From a place, counted from 0 and asked for in order, to every row's token there and its log-probability."""
 
 
+@dataclass(frozen=True)
+class TokenSource:
+    """Give the tokens of one prediction, which has read its observation, and chunks of them."""
+
+    next_token: NextToken
+    make_chunk: Callable[[Ids, LogProbabilities], Chunk]
+    """From the tokens so far and their log-probabilities to actions."""
+
+
 class TokenPredictor(BasePredictor):
     """Generate tokens one by one until the sequence or every row has ended, or a stopping rule wants a chunk."""
 
-    options = frozenset({"num_tokens", "temperature", "top_k", "greedy", "num_actions"})
+    options = frozenset({"num_tokens", "temperature", "top_k", "greedy", "num_actions", "remainder"})
     has_no = "generates tokens and does not denoise"
     eos: int | None = None
     """The token that ends a row; None where all rows have the same length."""
@@ -35,14 +45,8 @@ class TokenPredictor(BasePredictor):
     @abstractmethod
     def start_tokens(
         self, values: Values, tasks: Int64[Tensor, " batch"], decoding: TokenDecoding, noise: Noise | None
-    ) -> NextToken:
-        """Read the observation, and return the function that gives one token after the other."""
-
-    @abstractmethod
-    def make_chunk(
-        self, ids: Ids, log_probabilities: LogProbabilities, values: Values, num_actions: int | None
-    ) -> Chunk:
-        """Return the tokens so far as actions."""
+    ) -> TokenSource:
+        """Read the observation, and return what gives one token after the other, and actions of those so far."""
 
     @property
     def length(self) -> int:
@@ -51,7 +55,7 @@ class TokenPredictor(BasePredictor):
 
     @property
     def default_decoding(self) -> TokenDecoding:
-        return TokenDecoding()
+        return TokenDecoding(greedy=self.limits.greedy, remainder=self.limits.remainder)
 
     def check_decoding(self, decoding: Decoding) -> None:
         """Raise `InvalidOption` for a decoding beyond the limits."""
@@ -59,9 +63,12 @@ class TokenPredictor(BasePredictor):
 
     def make_decodings(self, options: DecodingOptions) -> Iterator[TokenDecoding]:
         """Yield a decoding for every prefix length that the options ask for."""
-        counted = self.limits.longest if self.anytime else None
+        limits = self.limits
+        greedy = limits.greedy and not options.samples if options.greedy is None else options.greedy
+        remainder = limits.remainder if options.remainder is None else options.remainder
+        counted = limits.longest if self.anytime else None
         for count in options.num_tokens or (counted,):
-            yield TokenDecoding(count, options.temperature, options.top_k, options.greedy, options.num_actions)
+            yield TokenDecoding(count, options.temperature, options.top_k, greedy, options.num_actions, remainder)
 
     @property
     def anytime(self) -> bool:
@@ -73,12 +80,12 @@ class TokenPredictor(BasePredictor):
     ) -> Iterator[Chunk]:
         """Yield the chunk of the whole sequence, and of those prefixes that the rule wants, where prefixes decode."""
         length = decoding.num_tokens or self.length
-        next_token = self.start_tokens(values, tasks, decoding, noise)
+        source = self.start_tokens(values, tasks, decoding, noise)
         anytime = self.anytime
         ids: list[Tensor] = []
         log_probabilities: list[Tensor] = []
         for place in range(length):
-            token, log_probability = next_token(place)
+            token, log_probability = source.next_token(place)
             ids.append(token)
             log_probabilities.append(log_probability)
             # The rule is asked even where prefixes do not decode: it measures how long tokens take.
@@ -86,7 +93,7 @@ class TokenPredictor(BasePredictor):
             finished = place + 1 == length or self._all_ended(ids)
             if wanted or finished:
                 drawn = torch.stack(log_probabilities, 1)
-                yield self.make_chunk(torch.stack(ids, 1), drawn, values, decoding.num_actions)
+                yield source.make_chunk(torch.stack(ids, 1), drawn)
             if finished:
                 return
 

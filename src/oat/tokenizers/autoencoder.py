@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
+from oat.nn.lattice import Lattice
 from oat.nn.quantizers import make_quantizer
 from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.config import AutoencoderConfig
@@ -64,6 +65,10 @@ class AutoencoderTokenizer(BaseTokenizer):
     def max_tokens(self) -> int:
         """Return H_l, the latent tokens of a chunk."""
         return self.config.latent_horizon
+
+    def lattice(self) -> Lattice | None:
+        """Return the quantizer's grid of codes, if it has one."""
+        return self.quantizer.lattice()
 
     def trained_prefixes(self) -> Sequence[int]:
         """Return the lengths that nested dropout ever keeps: of OAT×, only the whole sequence is trained."""

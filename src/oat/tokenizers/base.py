@@ -16,6 +16,7 @@ from torch import Tensor
 from oat.data.normalize import Normalizer
 from oat.data.transforms import ActionTransform
 from oat.errors import InvalidOption
+from oat.nn.lattice import Lattice
 from oat.tokenizers.checks import check_actions, check_lengths, check_noise, check_state, check_tokens
 from oat.tokenizers.config import TokenizerConfig
 from oat.tokenizers.decoder import SinglePassDecoder
@@ -89,6 +90,10 @@ class BaseTokenizer(TokenizerFiles):
     def prefix_lengths(self) -> Sequence[int]:
         """Return the prefix lengths that decode: all for an ordered tokenizer, the whole for others."""
         return range(1, self.max_tokens + 1) if self.prefix_decodable else (self.max_tokens,)
+
+    def lattice(self) -> Lattice | None:
+        """Return the grid whose points the tokens are, where near tokens mean nearly the same."""
+        return None
 
     def foldable_decoder(self) -> SinglePassDecoder | None:
         """Return the single-pass decoder that an exporter can fold into fewer operations, where there is one."""
@@ -198,9 +203,7 @@ class BaseTokenizer(TokenizerFiles):
         # cloned, outside of it.
         with torch.inference_mode():
             model_space, valid = self.decode_normalized(checked, count, start)
-        # A network may overshoot: no robot is sent further than the demonstrations went.
-        bounded = model_space.clamp(self.normalizer.low, self.normalizer.high)
-        actions = self.space.transform.inverse(self.normalizer.denormalize(bounded), given)
+        actions = self.space.to_actions(model_space, self.normalizer, given)
         # Zeros would be actions that a robot executes.
         return actions.where(valid[:, None, None], torch.nan), valid.clone()
 

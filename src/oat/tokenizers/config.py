@@ -12,7 +12,7 @@ from oat.io.flags import HIDDEN, flag
 from oat.nn.recipe import TrainConfig
 from oat.nn.width import Width
 
-Keep = Literal["uniform", "powers_of_two", "full"]
+Keep = Literal["uniform", "powers_of_two", "half_whole", "full"]
 RegisterAttention = Literal["causal", "full"]
 
 PRESETS = ("tiny", "cpu", "paper")
@@ -112,7 +112,8 @@ class ObjectiveConfig:
     """Choose what training minimises: which prefixes' reconstruction errors, and how they are weighed."""
 
     keep: Keep = "uniform"
-    """Distribution of prefix lengths; full is OAT×, without ordering."""
+    """Distribution of prefix lengths; half_whole decodes the whole sequence half of the time, full is OAT×, without
+    ordering."""
     prefixes: int = 1
     """Prefixes decoded for every encoded chunk."""
     balance: float = 0.0

@@ -59,6 +59,22 @@ class PowersOfTwo(KeepLengths):
 
 
 @dataclass(frozen=True)
+class HalfWhole(KeepLengths):
+    """Keep the whole sequence half of the time, and every shorter length equally often otherwise.
+
+    Of two prefixes of a chunk, which are drawn stratified, one is then always the whole.
+    """
+
+    kind: ClassVar[str] = "half_whole"
+
+    def probabilities(self, latent_horizon: int) -> Float[Tensor, " latent_horizon"]:
+        shorter = latent_horizon - 1
+        if shorter == 0:
+            return torch.ones(1)
+        return torch.tensor([0.5 / shorter] * shorter + [0.5])
+
+
+@dataclass(frozen=True)
 class Full(KeepLengths):
     """Drop nothing: the paper's OAT×, whose tokens have no order."""
 
@@ -68,7 +84,7 @@ class Full(KeepLengths):
         return torch.nn.functional.one_hot(torch.tensor(latent_horizon - 1), latent_horizon).float()
 
 
-KEEP_LENGTHS: dict[str, type[KeepLengths]] = {value.kind: value for value in (Uniform, PowersOfTwo, Full)}
+KEEP_LENGTHS: dict[str, type[KeepLengths]] = {value.kind: value for value in (Uniform, PowersOfTwo, HalfWhole, Full)}
 
 
 def keep_lengths(kind: str) -> KeepLengths:

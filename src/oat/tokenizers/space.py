@@ -2,6 +2,10 @@
 
 from dataclasses import dataclass, field
 
+from jaxtyping import Float
+from torch import Tensor
+
+from oat.data.normalize import Normalizer
 from oat.data.transforms import ActionTransform, Identity
 from oat.errors import InvalidOption
 
@@ -27,3 +31,13 @@ class ActionSpace:
     def model_dim(self) -> int:
         """Return the numbers per action in model space."""
         return self.transform.output_dim(self.action_dim, self.state_dim)
+
+    def to_actions(
+        self,
+        chunk: Float[Tensor, "batch time numbers"],
+        normalizer: Normalizer,
+        state: Float[Tensor, "batch state"] | None,
+    ) -> Float[Tensor, "batch time action"]:
+        """Return a chunk of model space in the robot's units, within the range of the data: networks may overshoot."""
+        bounded = chunk.clamp(normalizer.low, normalizer.high)
+        return self.transform.inverse(normalizer.denormalize(bounded), state)

@@ -122,12 +122,12 @@ class PolicyTraining:
         device = policy.context.positions.device
         values = {key: torch.from_numpy(batch.observations[key]).to(device) for key in policy.context.config.keys}
         tasks = torch.from_numpy(batch.task_ids).to(device)
+        tokens = None
         if policy.teacher is not None:
             # Held-out windows are few and are encoded every time; only the training's are kept.
             tokens = encode_batch(policy.teacher, batch) if taught is None else taught[batch.windows]
-            return Lesson(values, tasks, tokens=tokens)
         actions, valid, state = transform_inputs(batch, policy.space.transform, device)
-        return Lesson(values, tasks, policy.to_model_space(actions, state), valid)
+        return Lesson(values, tasks, policy.to_model_space(actions, state), valid, tokens)
 
     def lessons(self) -> Iterator[Lesson]:
         """Return held-out demonstrations, a few at a time."""

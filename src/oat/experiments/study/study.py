@@ -147,8 +147,10 @@ class Study:
         records = read_records(found[0])
         if not evaluation.method.prefixes:
             return {None: records}
-        names = {tokens: TokenDecoding(tokens).name for tokens in evaluation.method.prefixes}
-        return {tokens: [each for each in records if each.key.decoding == name] for tokens, name in names.items()}
+        names = {tokens: TokenDecoding(tokens).length_name for tokens in evaluation.method.prefixes}
+        return {
+            tokens: [each for each in records if each.key.decoding.split()[0] == name] for tokens, name in names.items()
+        }
 
     def commit(self, evaluation: EvaluationRun) -> str | None:
         """Return the commit of the code that ran an evaluation, if that was noted."""
