@@ -135,10 +135,11 @@ def circumstances(study: Study) -> Iterator[str]:
     """Yield the notes that every table of a study needs: its scale, and how long methods were trained."""
     scale = study.scale
     yield f"scale {scale.name}, preset {scale.preset}, {study.sim}, state observations; printed at commit {commit()}"
-    if scale.minutes is not None:
+    if study.minutes is not None:
         yield (
-            f"steps (tokenizer + policy): what {scale.minutes:g} minutes of one thread allow at the measured pace, of "
-            f"which a learned tokenizer takes {scale.tokenizer_minutes:g}; an ablation that computes as OAT takes OAT's"
+            f"steps (tokenizer + policy): what {study.minutes:g} minutes of one thread allow at the measured pace, of "
+            f"which a learned tokenizer takes {scale.tokenizer_share * study.minutes:.3g}; "
+            "an ablation that computes as OAT takes OAT's"
         )
 
 

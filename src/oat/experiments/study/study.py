@@ -62,6 +62,11 @@ class Study:
         """Return where the demonstrations are, or will be."""
         return self.given_data or self.folder / DEMONSTRATIONS
 
+    @property
+    def minutes(self) -> float | None:
+        """Return the minutes of training on one thread that every method has here, if minutes limit it."""
+        return self.scale.minutes_for(self.sim)
+
     def evaluations(self, methods: Iterable[Method]) -> list[EvaluationRun]:
         """Return every method with all its training seeds."""
         return [
