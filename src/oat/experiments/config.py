@@ -52,6 +52,9 @@ class ReproduceConfig:
         for name in self.names:
             if name not in EXPERIMENTS:
                 raise unknown_name("experiment", name, EXPERIMENTS)
+            only_in = EXPERIMENTS[name].only_in
+            if only_in not in (None, self.sim):
+                raise InvalidOption(f"{name} means nothing in {self.sim}: add --sim {only_in}")
         if self.jobs < 1 or (self.seeds is not None and self.seeds < 1):
             raise InvalidOption(f"jobs and seeds must be at least 1, got {self.jobs} and {self.seeds}")
         if self.address is not None and self.backend != "ray":
