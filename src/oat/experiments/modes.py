@@ -1,7 +1,7 @@
 """figure-modes: who can choose between two ways round an obstacle? (our own; the paper has no such probe)
 
 Half of the demonstrations go left and half go right, from the same starts. A policy that predicts their mean runs into
-the obstacle, however well it is trained; one that models a distribution of chunks chooses.
+the obstacle, if demonstrations are too many to learn by heart; one that models a distribution of chunks chooses.
 """
 
 from collections import Counter
@@ -27,6 +27,7 @@ _CHOOSE = ("DP", "Bin", "FAST", "QueST", "OAT×_8", "OAT_8")
 _CLAIMS: tuple[Claim, ...] = tuple((f"{label} acts better than BC", ("BC", label)) for label in _CHOOSE)
 _SHOWN = ("BC", "DP", "Bin", "FAST", "QueST", "OAT×_8", "OAT_1", "OAT_8")
 _PANELS_PER_ROW = 4
+_COLORS = {"DP": "black"}  # its usual grey is the demonstrations' here
 
 
 def evaluations(study: Study) -> list[EvaluationRun]:
@@ -84,13 +85,13 @@ def _draw(
 ) -> str:
     """Draw a panel for each method: the demonstrations in grey, and the paths of its first training in colour."""
     lines = -(-len(rows) // _PANELS_PER_ROW)
-    figure = new_figure(2.6 * _PANELS_PER_ROW, 2.9 * lines + 0.5)
+    figure = new_figure(2.5 * _PANELS_PER_ROW, 2.5 * lines + 0.4)
     panels = figure.subplots(lines, _PANELS_PER_ROW, squeeze=False).ravel()
     for axes in panels:
         axes.set_axis_off()
     for axes, row in zip(panels, rows, strict=False):
         _draw_scene(axes, demonstrated)
-        _draw_paths(axes, found[row.label][: study.scale.episodes], color_of(row.label))
+        _draw_paths(axes, found[row.label][: study.scale.episodes], _COLORS.get(row.label, color_of(row.label)))
         rate = "not run" if row.overall is None else f"{100 * row.overall.success.estimate:.0f} % arrive"
         axes.set_title(f"{row.label}: {rate}", fontsize=10)
     figure.suptitle("Two ways from below round an obstacle; grey: demonstrations, ×: the obstacle was hit", fontsize=10)
@@ -99,11 +100,11 @@ def _draw(
 
 def _draw_scene(axes: Any, demonstrated: Sequence[HandPath]) -> None:
     circle = import_extra("matplotlib.patches", "report").Circle
-    axes.add_patch(circle((0, 0), RADIUS, color="0.35"))
+    axes.add_patch(circle((0, 0), RADIUS, color="0.6"))
     axes.add_patch(circle(tuple(GOAL), GOAL_RADIUS, color="tab:green", alpha=0.35))
     for path in demonstrated:
         axes.plot(*path.T, color="0.85", linewidth=0.8, zorder=0)
-    axes.set(xlim=(-1, 1), ylim=(-0.85, 0.85), aspect="equal")
+    axes.set(xlim=(-1, 1), ylim=(-0.75, 0.85), aspect="equal")
 
 
 def _draw_paths(axes: Any, paths: Sequence[HandPath], color: str) -> None:
