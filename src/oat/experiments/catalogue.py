@@ -14,6 +14,8 @@ class CatalogueEntry:
     """Whether its tables are made from models; others are made from records, which are published with a study."""
     only_in: str | None = None
     """The one simulator that it is made in, where it means nothing in others."""
+    several_budgets: bool = False
+    """Whether it trains methods for several numbers of minutes, among which --minutes chooses."""
 
 
 EXPERIMENTS: dict[str, CatalogueEntry] = {
@@ -37,5 +39,8 @@ EXPERIMENTS: dict[str, CatalogueEntry] = {
     ),
     "figure-modes": CatalogueEntry(
         "two ways round an obstacle, with --sim detour", "oat.experiments.modes", only_in="detour"
+    ),
+    "figure-learning": CatalogueEntry(
+        "success against minutes of training", "oat.experiments.learning", several_budgets=True
     ),
 }

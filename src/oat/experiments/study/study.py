@@ -50,6 +50,8 @@ class Study:
     """Training seeds, if not the scale's."""
     films: bool = True
     """Whether videos can be made here."""
+    budgets: tuple[float, ...] = ()
+    """Minutes of training that experiments with several budgets run, if not all of theirs."""
 
     @property
     def tasks(self) -> tuple[str, ...]:
