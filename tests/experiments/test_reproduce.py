@@ -117,7 +117,7 @@ def test_what_needs_a_failed_run_is_not_begun(tmp_path: Path) -> None:
 @pytest.fixture
 def paced(tmp_path: Path) -> StepBudget:
     """Minutes instead of steps, and measured paces."""
-    scale: Scale = replace(SCALES["smoke"], minutes=3.0, tokenizer_minutes=1.0)
+    scale: Scale = replace(SCALES["smoke"], minutes=3.0, tokenizer_share=1 / 3)
     (tmp_path / "pace.json").write_text(json.dumps({"policies/oat": 0.1, "tokenizers/oat": 0.25, "policies/bin": 2.0}))
     return StepBudget(Study(scale, "metaworld", tmp_path))
 

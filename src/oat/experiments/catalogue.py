@@ -12,6 +12,10 @@ class CatalogueEntry:
     """Module with `evaluations(study)`, `tables(study)` and, where it takes more than runs, `measure(study)`."""
     needs_models: bool = False
     """Whether its tables are made from models; others are made from records, which are published with a study."""
+    only_in: str | None = None
+    """The one simulator that it is made in, where it means nothing in others."""
+    several_budgets: bool = False
+    """Whether it trains methods for several numbers of minutes, among which --minutes chooses."""
 
 
 EXPERIMENTS: dict[str, CatalogueEntry] = {
@@ -32,5 +36,11 @@ EXPERIMENTS: dict[str, CatalogueEntry] = {
     ),
     "figure-fast-failure": CatalogueEntry(
         "sequences that do not decode (appendix B)", "oat.experiments.fast_failure", needs_models=True
+    ),
+    "figure-modes": CatalogueEntry(
+        "two ways round an obstacle, with --sim detour", "oat.experiments.modes", only_in="detour"
+    ),
+    "figure-learning": CatalogueEntry(
+        "success against minutes of training", "oat.experiments.learning", several_budgets=True
     ),
 }

@@ -22,7 +22,7 @@ _PICTURE_SIZE = 480
 class Execution:
     """Hold the path of the hand and the pictures from executing some actions."""
 
-    path: Float32[np.ndarray, "points 3"]
+    path: Float32[np.ndarray, "points axes"]
     """The hand's position, before the first action and after each."""
     frames: list[Picture]
     """Pictures at the steps that were asked for."""

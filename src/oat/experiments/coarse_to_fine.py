@@ -126,7 +126,7 @@ def _draw_paths(axes: Any, chunk: RefinedChunk) -> None:
         axes.set_axis_off()
         return
     extent = np.ptp(chunk.executed[DEMONSTRATED].path, axis=0)
-    first, second = sorted(np.argsort(extent)[1:])
+    first, second = sorted(np.argsort(extent)[-2:])
     for tokens, execution in chunk.executed.items():
         path = 100 * execution.path
         width = 2.5 if tokens == DEMONSTRATED else 1.5

@@ -44,6 +44,8 @@ class ReproduceConfig:
     """Copy what is worth committing there: tables, figures, commands and compressed records."""
     seeds: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Training seeds, if not the scale's."""
+    minutes: Annotated[tuple[float, ...], tyro.conf.arg(metavar="MINUTES [MINUTES ...]")] = ()
+    """Minutes of training that figure-learning runs, such as 4 12; by default 4, 12, 36 and 108, which takes long."""
 
     def __post_init__(self) -> None:
         check_simulator(self.sim)
@@ -52,7 +54,18 @@ class ReproduceConfig:
         for name in self.names:
             if name not in EXPERIMENTS:
                 raise unknown_name("experiment", name, EXPERIMENTS)
+            only_in = EXPERIMENTS[name].only_in
+            if only_in not in (None, self.sim):
+                raise InvalidOption(f"{name} means nothing in {self.sim}: add --sim {only_in}")
         if self.jobs < 1 or (self.seeds is not None and self.seeds < 1):
             raise InvalidOption(f"jobs and seeds must be at least 1, got {self.jobs} and {self.seeds}")
+        self._check_minutes()
         if self.address is not None and self.backend != "ray":
             raise InvalidOption("an address is for --backend ray")
+
+    def _check_minutes(self) -> None:
+        if any(minutes <= 0 for minutes in self.minutes) or len(set(self.minutes)) < len(self.minutes):
+            raise InvalidOption(f"minutes must be positive and distinct, got {' '.join(map(str, self.minutes))}")
+        takers = [name for name, entry in EXPERIMENTS.items() if entry.several_budgets]
+        if self.minutes and not set(takers) & set(self.names):
+            raise InvalidOption(f"--minutes is for {', '.join(takers)}: the minutes of the others are their scale's")

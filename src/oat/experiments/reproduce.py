@@ -22,7 +22,8 @@ def reproduce(config: ReproduceConfig) -> None:
     """Run what is not there yet, write tables/NAME.json, .md and .tex, figures/NAME.png, and show the tables."""
     folder = config.out.resolve() / config.scale / config.sim
     data = None if config.data is None else config.data.resolve()
-    study = Study(SCALES[config.scale], config.sim, folder, data, config.seeds, graphics_library() is not None)
+    films = graphics_library() is not None
+    study = Study(SCALES[config.scale], config.sim, folder, data, config.seeds, films, config.minutes)
     folder.mkdir(parents=True, exist_ok=True)
     if not config.only_tables:
         if study.scale.videos and not study.films:
@@ -47,7 +48,7 @@ def _run(study: Study, name: str, submit: Submit, jobs: int) -> None:
         # Steps are timed on the demonstrations before anything is trained.
         perform_all([study.demonstrations()], submit, jobs)
     trained = (each.method for each in evaluations if each.until != "tokenizer" or each.method.learned_tokenizer)
-    _measure(budget, [method for method in dict.fromkeys(trained) if budget.lacks(method)], submit)
+    _measure(budget, budget.untimed(trained), submit)
     perform_all(study.runs(evaluations, budget), submit, jobs)
     if experiment.measure is not None:
         submit(experiment.measure, study).result()

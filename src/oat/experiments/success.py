@@ -30,6 +30,8 @@ class Row:
     """Training seeds whose evaluation is not whole, and how many episodes there are of it; the row leaves them out."""
     commits: frozenset[str] = frozenset()
     """Commits of the code that evaluated, where that was noted."""
+    minutes: float | None = None
+    """Minutes of training, if not the study's."""
 
     @property
     def summaries(self) -> dict[str, Summary]:
@@ -56,7 +58,7 @@ def read_rows(study: Study, evaluations: Sequence[EvaluationRun]) -> list[Row]:
         found = study.records(evaluation)
         for tokens in method.prefixes or (None,):
             label = method.label(tokens)
-            row = rows.setdefault(label, Row(label, (), training_steps(study, evaluation)))
+            row = rows.setdefault(label, Row(label, (), training_steps(study, evaluation), minutes=method.minutes))
             rows[label] = _with_seed(row, study, evaluation, tuple(found.get(tokens, ())))
     return list(rows.values())
 
@@ -96,7 +98,8 @@ def study_table(
     tasks = study.tasks
     cells = [_success_row(row, (paper or {}).get(row.label)) for row in rows]
     decided = (decide(claim, chain, rows, len(tasks), alike=alike) for claim, chain in claims)
-    notes = (*circumstances(study), *_about(rows, len(tasks)), *_ways(rows, alike=alike), *decided)
+    told = circumstances(study, [row.minutes for row in rows])
+    notes = (*told, *_about(rows, len(tasks)), *_ways(rows, alike=alike), *decided)
     return success_table(title, cells, study_columns(tasks), notes)
 
 
@@ -131,14 +134,21 @@ def _published(success: float | None) -> str | None:
     return None if success is None else str(success)
 
 
-def circumstances(study: Study) -> Iterator[str]:
-    """Yield the notes that every table of a study needs: its scale, and how long methods were trained."""
+def circumstances(study: Study, minutes: Iterable[float | None] = (None,)) -> Iterator[str]:
+    """Yield the notes that every table of a study needs: its scale, and for how many minutes methods were trained.
+
+    None stands for the study's own minutes.
+    """
     scale = study.scale
     yield f"scale {scale.name}, preset {scale.preset}, {study.sim}, state observations; printed at commit {commit()}"
-    if scale.minutes is not None:
+    trained = {study.minutes if each is None else each for each in minutes}
+    known = sorted(each for each in trained if each is not None)
+    if known:
+        allowed = ", ".join(f"{each:g}" for each in known)
+        taken = ", ".join(f"{scale.tokenizer_share * each:.3g}" for each in known)
         yield (
-            f"steps (tokenizer + policy): what {scale.minutes:g} minutes of one thread allow at the measured pace, of "
-            f"which a learned tokenizer takes {scale.tokenizer_minutes:g}; an ablation that computes as OAT takes OAT's"
+            f"steps (tokenizer + policy): what {allowed} minutes of one thread allow at the measured pace, of which a "
+            f"learned tokenizer takes {taken}; an ablation that computes as OAT takes OAT's"
         )
 
 

@@ -11,6 +11,7 @@ SIMULATORS: dict[str, str | type[Simulator]] = {
     "pusht": "oat.sims.pusht:PushT",
     "libero": "oat.sims.libero:Libero",
     "robocasa": "oat.sims.robocasa:RoboCasa",
+    "detour": "oat.sims.detour:Detour",
 }
 """By name the class of every benchmark, or MODULE:CLASS, so that a module is imported only when it is needed."""
 

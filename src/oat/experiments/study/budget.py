@@ -43,13 +43,19 @@ class StepBudget:
 
     def tokenizer_steps(self, method: Method) -> int | None:
         """Return the steps of the method's tokenizer; None leaves the preset's."""
-        scale = self.study.scale
-        minutes = None if scale.minutes is None else scale.tokenizer_minutes
-        return self._steps(_key("tokenizers", method), minutes)
+        minutes = self._minutes(method)
+        taken = None if minutes is None else self.study.scale.tokenizer_share * minutes
+        return self._steps(_key("tokenizers", method), taken)
 
     def policy_steps(self, method: Method) -> int | None:
-        """Return the steps of the method's policy; None leaves the preset's."""
-        return self._steps(_key("policies", method), self.study.scale.policy_minutes(method))
+        """Return the steps of the method's policy, in what its tokenizer leaves; None leaves the preset's."""
+        minutes = self._minutes(method)
+        if minutes is not None and method.learned_tokenizer:
+            minutes -= self.study.scale.tokenizer_share * minutes
+        return self._steps(_key("policies", method), minutes)
+
+    def _minutes(self, method: Method) -> float | None:
+        return self.study.minutes if method.minutes is None else method.minutes
 
     def _steps(self, name: str, minutes: float | None) -> int | None:
         seconds = self._seconds.get(name)
@@ -59,13 +65,15 @@ class StepBudget:
 
     def lacks(self, method: Method) -> bool:
         """Return whether the method's steps are yet to be timed."""
-        return self.study.scale.minutes is not None and _key("policies", method) not in self._seconds
+        return self._minutes(method) is not None and _key("policies", method) not in self._seconds
+
+    def untimed(self, methods: Iterable[Method]) -> list[Method]:
+        """Return the methods whose steps are yet to be timed, one of those that go at the same pace."""
+        return list({_key("policies", method): method for method in methods if self.lacks(method)}.values())
 
     def measure(self, methods: Iterable[Method]) -> None:
         """Train each method for a moment, one after the other, keep what a step takes, and throw the models away."""
-        for method in methods:
-            if not self.lacks(method):
-                continue
+        for method in self.untimed(methods):
             with tempfile.TemporaryDirectory() as scratch:
                 trial = replace(self.study, folder=Path(scratch), given_data=self.study.data.resolve())
                 measured = {}

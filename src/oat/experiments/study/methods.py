@@ -27,7 +27,9 @@ class Method:
     slow: bool = False
     """Whether its sequences are so long that fewer training seeds are affordable."""
     same_steps_as: str | None = None
-    """Slug of the method whose steps it takes: an ablation that computes the same differs in one thing only."""
+    """Slug of the method at whose pace it is trained: an ablation that computes the same differs in one thing only."""
+    minutes: float | None = None
+    """Minutes of training on one thread, if not the study's."""
 
     @property
     def learned_tokenizer(self) -> bool:
@@ -75,6 +77,18 @@ BASELINES = (BC,)
 """Beside them in our main table: what a tokenised policy must not lose to. The paper has no numbers of them."""
 
 LEVEL_SETS = ((8, 6, 5), (8, 8, 8), (8, 5, 5, 5), (8, 8, 6, 5), (7, 5, 5, 5, 5))
+
+
+def with_minutes(method: Method, minutes: float) -> Method:
+    """Return a method that is trained for other minutes than a study's, and acts from all tokens."""
+    return replace(
+        method,
+        name=f"{method.name} [{minutes:g} min]",
+        slug=f"{method.slug}-{minutes:g}min",
+        prefixes=method.prefixes[-1:],
+        same_steps_as=method.same_steps_as or method.slug,
+        minutes=minutes,
+    )
 
 
 def with_levels(levels: tuple[int, ...]) -> Method:

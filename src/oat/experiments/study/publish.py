@@ -6,6 +6,7 @@ from pathlib import Path
 
 from oat.evaluation.records import COMPRESSED_RECORDS_FILE, RECORDS_FILE
 from oat.experiments.latency_records import TIMINGS_FILE
+from oat.experiments.paths import PATHS_FOLDER
 from oat.experiments.real import TRIALS_FOLDER
 from oat.experiments.study.budget import STEP_SECONDS_FILE
 from oat.experiments.study.runs import DONE_FOLDER, marker
@@ -18,11 +19,12 @@ _COPIED = (
     "tables/*",
     "figures/*",
     f"{TRIALS_FOLDER}/*.jsonl",
+    f"{PATHS_FOLDER}/*.npz",
 )
 
 
 def publish(study: Path, target: Path) -> None:
-    """Copy finished evaluations' records, compressed, and trials, commands, times, tables and figures.
+    """Copy finished evaluations' records, compressed, and trials, paths, commands, times, tables and figures.
 
     `--out` can be the target, with --only-tables.
     """

@@ -50,6 +50,8 @@ class Study:
     """Training seeds, if not the scale's."""
     films: bool = True
     """Whether videos can be made here."""
+    budgets: tuple[float, ...] = ()
+    """Minutes of training that experiments with several budgets run, if not all of theirs."""
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -61,6 +63,11 @@ class Study:
     def data(self) -> Path:
         """Return where the demonstrations are, or will be."""
         return self.given_data or self.folder / DEMONSTRATIONS
+
+    @property
+    def minutes(self) -> float | None:
+        """Return the minutes of training on one thread that every method has here, if minutes limit it."""
+        return self.scale.minutes_for(self.sim)
 
     def evaluations(self, methods: Iterable[Method]) -> list[EvaluationRun]:
         """Return every method with all its training seeds."""
