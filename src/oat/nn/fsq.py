@@ -97,7 +97,11 @@ class FSQ(Quantizer):
 
     def decode(self, ids: Int64[Tensor, "*n"]) -> Float[Tensor, "*n dim"]:
         """Return the quantized values of vocabulary indices."""
-        return self.values(((ids[..., None] // self.strides) % self.sizes).float())
+        return self.values(self.levels_of(ids).float())
+
+    def levels_of(self, ids: Int64[Tensor, "*n"]) -> Int64[Tensor, "*n dim"]:
+        """Return the number of each number's level, 0 … L-1: the digits of the vocabulary index."""
+        return (ids[..., None] // self.strides) % self.sizes
 
     def margin(self, positions: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n"]:
         """Return how far the number nearest to a rounding boundary is from it, in levels."""

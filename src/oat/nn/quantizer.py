@@ -43,6 +43,10 @@ class Quantizer(nn.Module, ABC):
     def decode(self, ids: Int64[Tensor, "*n"]) -> Float[Tensor, "*n dim"]:
         """Return the codes' values."""
 
+    def levels_of(self, ids: Int64[Tensor, "*n"]) -> Int64[Tensor, "*n dim"] | None:
+        """Return the level of each of a code's numbers where codes lie on a lattice, as those of FSQ do."""
+        return None
+
     @abstractmethod
     def margin(self, positions: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n"]:
         """Return how far each position is from where another code would be chosen.

@@ -70,6 +70,10 @@ class AutoencoderTokenizer(BaseTokenizer):
         kept = keep_lengths(self.config.objective.keep).probabilities(self.max_tokens)
         return [length for length in self.prefix_lengths() if kept[length - 1] > 0]
 
+    def levels_of(self, ids: Int64[Tensor, "*n"]) -> Int64[Tensor, "*n axes"] | None:
+        """Return the codes' levels, if the quantizer has a lattice."""
+        return self.quantizer.levels_of(ids)
+
     def foldable_decoder(self) -> SinglePassDecoder | None:
         """Return the decoder if it takes a single pass: its memory is linear in the codes, so that it can be folded."""
         return self.decoder if isinstance(self.decoder, SinglePassDecoder) else None

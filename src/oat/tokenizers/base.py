@@ -90,6 +90,10 @@ class BaseTokenizer(TokenizerFiles):
         """Return the prefix lengths that decode: all for an ordered tokenizer, the whole for others."""
         return range(1, self.max_tokens + 1) if self.prefix_decodable else (self.max_tokens,)
 
+    def levels_of(self, ids: Int64[Tensor, "*n"]) -> Int64[Tensor, "*n axes"] | None:
+        """Return each token's levels where ids are places on a lattice, so that some are nearer than others."""
+        return None
+
     def foldable_decoder(self) -> SinglePassDecoder | None:
         """Return the single-pass decoder that an exporter can fold into fewer operations, where there is one."""
         return None

@@ -2,7 +2,7 @@
 
 import torch
 from einops import rearrange
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from oat.tokenizers.base import BaseTokenizer
@@ -34,6 +34,10 @@ class BinTokenizer(BaseTokenizer):
     def max_tokens(self) -> int:
         """Return the numbers of a chunk: each has a token of its own."""
         return self.action_horizon * self.space.model_dim
+
+    def levels_of(self, ids: Int64[Tensor, "*n"]) -> Int64[Tensor, "*n 1"]:
+        """Return the bins' numbers, which lie on one axis."""
+        return ids[..., None]
 
     def encode_normalized(
         self, actions: Float[Tensor, "batch time dim"], valid_mask: Bool[Tensor, "batch time"]
