@@ -41,7 +41,11 @@ def test_every_verb_has_help(verb: str) -> None:
     ("kind", "own", "others"),
     [
         ("oat", ("--register-attention", "--levels", "--keep", "--steps"), ("--bins", "--scale", "--kernel")),
-        ("quest", ("--kernel", "--spread", "--steps"), ("--keep", "--latent-horizon", "--prefixes", "--bins")),
+        (
+            "quest",
+            ("--kernel", "--spread", "--smooth", "--steps"),
+            ("--keep", "--latent-horizon", "--prefixes", "--bins"),
+        ),
         ("fast", ("--scale", "--vocab-size"), ("--levels", "--steps", "--bins")),
         ("bin", ("--bins",), ("--levels", "--steps", "--scale")),
     ],
