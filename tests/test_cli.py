@@ -41,7 +41,11 @@ def test_every_verb_has_help(verb: str) -> None:
     ("kind", "own", "others"),
     [
         ("oat", ("--register-attention", "--levels", "--keep", "--steps"), ("--bins", "--scale", "--kernel")),
-        ("quest", ("--kernel", "--spread", "--steps"), ("--keep", "--latent-horizon", "--prefixes", "--bins")),
+        (
+            "quest",
+            ("--kernel", "--spread", "--smooth", "--steps"),
+            ("--keep", "--latent-horizon", "--prefixes", "--bins"),
+        ),
         ("fast", ("--scale", "--vocab-size"), ("--levels", "--steps", "--bins")),
         ("bin", ("--bins",), ("--levels", "--steps", "--scale")),
     ],
@@ -241,9 +245,11 @@ def test_fit(kind: str, tmp_path: Path) -> None:
     assert {rival["kind"] for rival in rivals} == {"bin", "fast"} - {kind}
     assert own["chunks"] == 60  # the windows of the one episode held out
     assert len(own["mse"]) == (8 if kind == "oat" else 1)
+    assert {each["stability"]["pairs"] for each in (own, *rivals)} == {59}  # all but the last, which nothing follows
     assert picture.stat().st_size > 20_000
     table = oat("inspect", tmp_path / "run", "--data", tmp_path / "data.npz", "--picture", picture).stdout
     assert "rate and distortion" in table
+    assert "tokens that change when chunks hardly do" in table
     if learned:
         assert "training" in done.stderr
         again = oat("fit", *arguments, "--steps", "30", "--out", tmp_path / "run")

@@ -63,13 +63,14 @@ def test_windows_equal_the_loop(lengths: list[int], horizon: int, history: int, 
         assert batch.task_ids[row] == task
 
 
-@pytest.mark.parametrize("layout", ["sliced", "Fortran", "reversed"])
+@pytest.mark.parametrize("layout", ["sliced", "Fortran", "reversed", "column"])
 def test_actions_of_any_memory_layout_are_read_right(layout: str) -> None:
     base = np.arange(80, dtype=np.float32).reshape(10, 8)
     layouts: dict[str, np.ndarray] = {
         "sliced": base[:, 2:5],
         "Fortran": np.asfortranarray(base),
         "reversed": base[::-1],
+        "column": np.arange(10, dtype=np.float32)[:, None],
     }
     actions = layouts[layout]
     episodes = Episodes.from_arrays(actions, [10])

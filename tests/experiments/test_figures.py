@@ -1,5 +1,6 @@
 """The paper's figures, and its table of latencies, from one small study."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,9 @@ from oat.cli import main
 from oat.experiments import coarse_to_fine
 from oat.experiments.catalogue import EXPERIMENTS, CatalogueEntry
 from oat.experiments.config import ReproduceConfig
+from oat.experiments.method_points import read_points
 from oat.experiments.reproduce import reproduce
-from oat.experiments.study.methods import OAT
+from oat.experiments.study.methods import BIN, OAT, QUEST
 from oat.experiments.study.scales import SCALES
 from oat.experiments.study.study import Study
 from oat.tables.files import load_tables
@@ -91,10 +93,26 @@ def test_modelability_has_a_point_for_every_method_that_acted(smoke_study: Path)
     assert list(cells(points, "tokens")) == ["DP", "Bin", "FAST", "QueST", "OAT_1", "OAT_2", "OAT_4", "OAT_8"]
     bits = {label: float(value) for label, value in cells(points, "NLL, bits per chunk").items() if label != "DP"}
     assert 0 < bits["OAT_1"] < bits["OAT_2"] < bits["OAT_4"] < bits["OAT_8"] < bits["Bin"]
-    assert sum("n = 7" in note for note in points.notes) == 4  # DP has no tokens, and nothing of FAST decodes
+    assert sum("n = 7" in note for note in points.notes) == 5  # DP has no tokens, and nothing of FAST decodes
+    changed = cells(points, "changed in one step, %")
+    assert changed.pop("DP") == "—"
+    assert all(0 <= float(share) <= 100 for share in changed.values())
+    assert float(changed["Bin"]) > 0
     assert all(float(error) > 0 for label, error in cells(points, "open-loop MSE").items() if label != "FAST")
     assert sum(int(count) for count in cells(lengths, "chunks").values()) == 32
     assert any("undecided" in note for note in lengths.notes)  # one held-out episode decides nothing
+
+
+def test_stability_is_measured_of_tokenizers_that_are_there(tmp_path: Path) -> None:
+    study = Study(SCALES["smoke"], "pusht", tmp_path, write_demonstrations(tmp_path / "given"))
+    study.tokenizer(OAT, seed=0, steps=5).perform()
+    study.tokenizer(BIN, seed=0, steps=None).perform()
+    (binned,) = read_points(study, BIN)
+    assert 0 < binned.shifted <= 1
+    assert 0 < binned.noised <= 1
+    assert [0 <= point.shifted <= 1 for point in read_points(study, OAT)] == [True] * len(OAT.prefixes)
+    (absent,) = read_points(study, QUEST)
+    assert math.isnan(absent.shifted)
 
 
 def test_fast_fails_where_oat_cannot(smoke_study: Path) -> None:

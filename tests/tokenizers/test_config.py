@@ -28,6 +28,7 @@ VALUES: dict[str, Any] = {
     "prefixes": 2,
     "balance": 0.25,
     "spread": 0.5,
+    "smooth": 0.5,
     "register_attention": "full",
     "kernel": 3,
     "scale": 3.0,

@@ -81,7 +81,8 @@ class Windows:
         rows = max(len(actions) - horizon + 1, 0)
         if rows == 0:
             return np.empty((0, horizon * dim), np.float32)
-        strides = (actions.strides[0], actions.strides[1])
+        # A contiguous array of one column may have any stride along it, as `column[:, None]` has 0.
+        strides = (actions.strides[0], actions.itemsize)
         return np.lib.stride_tricks.as_strided(actions, (rows, horizon * dim), strides, writeable=False)
 
     def __getitem__(self, windows: Int64[np.ndarray, " n"]) -> Batch:

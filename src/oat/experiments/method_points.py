@@ -1,4 +1,4 @@
-"""Collect what is known of every method: its tokens, its errors, its likelihood under the policy, and its success."""
+"""Collect what is known of every method: tokens and their stability, errors, likelihood under the policy, success."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -10,6 +10,7 @@ from oat.experiments.study.held_out import read_measures
 from oat.experiments.study.methods import COMPARED, UNORDERED, Method
 from oat.experiments.study.study import Study
 from oat.experiments.success import Row, read_rows
+from oat.experiments.token_flips import find_stability
 from oat.io.training_record import Measures
 from oat.tables.interval import Interval
 
@@ -29,6 +30,10 @@ class MethodPoint:
     """Mean squared difference between what the policy would do and what was demonstrated, in model space."""
     undecodable: float
     """Share of the policy's chunks, predicted for held-out observations, that do not decode."""
+    shifted: float
+    """Share of a held-out chunk's tokens that are others where it begins one step later."""
+    noised: float
+    """Share of a held-out chunk's tokens that are others where it has a little noise."""
 
     @property
     def success(self) -> Interval | None:
@@ -42,6 +47,8 @@ def read_points(study: Study, method: Method) -> Iterator[MethodPoint]:
     chosen = study.ablations((method,)) if variant else study.evaluations((method,))
     fitted = [read_measures(study, method.run("tokenizers", each.seed)) for each in chosen]
     trained = [read_measures(study, method.run("policies", each.seed)) for each in chosen]
+    found = [find_stability(study, method, each.seed) for each in chosen]
+    stable = [each for each in found if each is not None]
     for row, prefix in zip(read_rows(study, chosen), method.prefixes or (None,), strict=True):
         yield MethodPoint(
             row=row,
@@ -52,6 +59,8 @@ def read_points(study: Study, method: Method) -> Iterator[MethodPoint]:
             bits=_mean(_nll(each, prefix) for each in trained) / math.log(2),
             open_loop=_mean(_error(each, prefix) for each in trained),
             undecodable=_mean(math.nan if each.undecodable is None else each.undecodable for each in trained),
+            shifted=_mean(each.shifted.share(prefix) for each in stable),
+            noised=_mean(each.noised.share(prefix) for each in stable),
         )
 
 

@@ -1,10 +1,11 @@
-"""figure-modelability: does error, bits under the policy, or tokens predict success? (paper, sections I, IV-C, V-B)
+"""figure-modelability: do error, bits under the policy, or tokens predict success? (paper, sections I, IV-C, V-B)
 
 The paper claims that reconstruction error alone does not, and that chunks which are unlikely need more tokens.
 """
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,16 +33,30 @@ from oat.io.pictures import new_figure
 from oat.policies import AutoregressivePolicy
 from oat.tables.interval import NOT_AVAILABLE, format_range, percent
 from oat.tables.table import Table
+from oat.tokenizers.stability import NOISE
 
 NAME = "figure-modelability"
 _VARIANTS = (UNORDERED, FULL_REGISTERS, UNORDERED_FULL_REGISTERS, FLOW, *(with_levels(levels) for levels in LEVEL_SETS))
 """Methods whose points are drawn as well, where other tables have run them."""
-_PREDICTORS: dict[str, Callable[[MethodPoint], float]] = {
-    "reconstruction MSE": lambda point: point.mse,
-    "bits per chunk under the policy": lambda point: point.bits,
-    "tokens per chunk": lambda point: point.tokens,
-    "open-loop MSE": lambda point: point.open_loop,
-}
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """Describe a number of each method that may tell how well its policy acts."""
+
+    name: str
+    value: Callable[[MethodPoint], float]
+    scale: str = "log"
+    """Scale of its axis: errors, bits and tokens span orders of magnitude."""
+
+
+_PREDICTORS = (
+    Predictor("reconstruction MSE", lambda point: point.mse),
+    Predictor("bits per chunk under the policy", lambda point: point.bits),
+    Predictor("tokens per chunk", lambda point: point.tokens),
+    Predictor("tokens that change in one step, %", lambda point: 100 * point.shifted, "linear"),
+    Predictor("open-loop MSE", lambda point: point.open_loop),
+)
 
 
 def evaluations(study: Study) -> list[EvaluationRun]:
@@ -64,19 +79,20 @@ def tables(study: Study) -> list[Table]:
 def _points_table(points: Sequence[MethodPoint], notes: Sequence[str]) -> Table:
     columns = (
         *("policy", "steps", "tokens", "reconstruction MSE", "NLL, bits per chunk", "open-loop MSE"),
-        *("success %", "95 %", "episodes"),
+        *("changed in one step, %", "changed by noise, %", "success %", "95 %", "episodes"),
     )
     rows = tuple(
         (
             *(point.row.label, point.row.steps),
             *map(_number, (point.tokens, point.mse, point.bits, point.open_loop)),
+            *map(_number, (100 * point.shifted, 100 * point.noised)),
             *((NOT_AVAILABLE, NOT_AVAILABLE) if point.success is None else percent(point.success)),
             f"{len(point.row.records):,}",
         )
         for point in points
     )
     acted = [point for point in points if point.success is not None]
-    correlations = [f"success and {name}: {_correlation(acted, value)}" for name, value in _PREDICTORS.items()]
+    correlations = [f"success and {each.name}: {_correlation(acted, each.value)}" for each in _PREDICTORS]
     absent = not_run(absences(point.row for point in points))
     all_notes = (*_reading(points), *correlations, _counterexamples(acted), *absent, *notes)
     return Table(f"{NAME}: error, bits, tokens and success", columns, rows, all_notes)
@@ -88,6 +104,10 @@ def _reading(points: Sequence[MethodPoint]) -> Iterator[str]:
     yield (
         "open-loop: of the likeliest tokens' chunk (DP: of a sampled one), which may differ from the demonstrated one "
         "and still be right"
+    )
+    yield (
+        "changed: tokens that differ where a held-out chunk begins one step later, or has noise of deviation "
+        f"{NOISE:g} in model space"
     )
     for point in points:
         if point.undecodable > 0:
@@ -158,16 +178,16 @@ def _lengths_table(lengths: CodeLengths | None, notes: Sequence[str]) -> Table:
 
 def _draw(study: Study, points: Sequence[MethodPoint], lengths: CodeLengths | None) -> str:
     """Draw success against every predictor, and the code lengths of chunks."""
-    figure = new_figure(18, 4)
+    figure = new_figure(22, 4)
     panels = figure.subplots(1, len(_PREDICTORS) + 1)
     acted = [point for point in points if point.success is not None]
-    for axes, (name, value) in zip(panels, _PREDICTORS.items(), strict=False):
+    for axes, each in zip(panels, _PREDICTORS, strict=False):
         for number, point in enumerate(acted):
-            _draw_point(axes, point, value(point), label_left=number % 2 == 0)
-        # Errors, bits and tokens span orders of magnitude; below 0 there is room for the markers of methods that fail.
-        axes.set(xlabel=name, xscale="log", ylim=(-2, None))
+            _draw_point(axes, point, each.value(point), label_left=number % 2 == 0)
+        # Below 0 there is room for the markers of methods that fail.
+        axes.set(xlabel=each.name, xscale=each.scale, ylim=(-2, None))
         axes.margins(x=0.15)
-        axes.set_title(f"success: {_correlation(acted, value)}", fontsize=9)
+        axes.set_title(f"success: {_correlation(acted, each.value)}", fontsize=9)
     has_variants = any(point.variant for point in acted)
     panels[0].set_ylabel("success, % (dots: variants of OAT)" if has_variants else "success, %")
     _draw_lengths(panels[-1], lengths)

@@ -19,6 +19,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from oat.errors import CheckpointError, OatError
+from oat.io.added_fields import is_stored
 from oat.io.atomic import staged_directory
 from oat.io.model_cards import ModelCard
 
@@ -122,7 +123,8 @@ def config_to_json(config: Any) -> Any:
     if isinstance(config, KnowsItsJson):
         return config.to_json()
     if dataclasses.is_dataclass(config):
-        return {f.name: config_to_json(getattr(config, f.name)) for f in dataclasses.fields(config)}
+        values = ((each, getattr(config, each.name)) for each in dataclasses.fields(config))
+        return {each.name: config_to_json(value) for each, value in values if is_stored(each, value)}
     if isinstance(config, tuple | list):
         return [config_to_json(value) for value in config]
     return config

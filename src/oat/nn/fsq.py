@@ -102,7 +102,7 @@ class FSQ(Quantizer):
 
     def decode(self, ids: Int64[Tensor, "*n"]) -> Float[Tensor, "*n dim"]:
         """Return the quantized values of vocabulary indices."""
-        return self.values(((ids[..., None] // self.strides) % self.sizes).float())
+        return self.values(self.lattice().coordinates(ids).float())
 
     def margin(self, positions: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n"]:
         """Return how far the number nearest to a rounding boundary is from it, in levels."""

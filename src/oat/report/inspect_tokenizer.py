@@ -1,4 +1,4 @@
-"""Run `oat inspect` on tokenizers: rate and distortion on held-out chunks, beside Bin and FAST."""
+"""Run `oat inspect` on tokenizers: rate, distortion and stability on held-out chunks, beside Bin and FAST."""
 
 import json
 from collections.abc import Sequence
@@ -14,10 +14,12 @@ from oat.data.chunks import Windows
 from oat.data.episodes import open_dataset
 from oat.errors import InvalidOption
 from oat.io.pictures import new_figure, save_figure
+from oat.report.stability_table import measure_all, stability_table
 from oat.tables.terminal import make_rich_table
 from oat.tokenizers import TOKENIZERS, BaseTokenizer
 from oat.tokenizers.loading import load_tokenizer
 from oat.tokenizers.measures import ChunkBatch, TokenizerMeasures, draw_chunks, evaluate, typical_chunks
+from oat.tokenizers.stability import Stability
 from oat.training.fitting import MERGE_CHUNKS
 from oat.training.tokenizers import split_windows
 
@@ -43,14 +45,15 @@ def inspect_tokenizer(
     everything = draw_chunks(held_out, tokenizer)  # use of a large codebook shows only in many chunks
     limits = _error_limits(tokenizer) if tokenizer.prefix_decodable else ()
     evaluations = [evaluate(tokenizer, chunks, limits, everything=everything, name=path.resolve().name)]
-    evaluations += [evaluate(_load_comparable(other, tokenizer), chunks, name=other.resolve().name) for other in beside]
-    evaluations += [
-        evaluate(_fit_baseline(kind, tokenizer, windows), chunks) for kind in _BASELINES if kind != tokenizer.kind
-    ]
+    others = [_load_comparable(other, tokenizer) for other in beside]
+    evaluations += [evaluate(each, chunks, name=at.resolve().name) for each, at in zip(others, beside, strict=True)]
+    baselines = [_fit_baseline(kind, tokenizer, windows) for kind in _BASELINES if kind != tokenizer.kind]
+    evaluations += [evaluate(each, chunks) for each in baselines]
+    stabilities = measure_all([tokenizer, *others, *baselines], held_out, _CHUNKS)
     if as_json:
-        Console(soft_wrap=True).print(json.dumps([asdict(e) for e in evaluations]), markup=False, highlight=False)
+        Console(soft_wrap=True).print(_to_json(evaluations, stabilities), markup=False, highlight=False)
     else:
-        _print_tables(evaluations)
+        _print_tables(evaluations, stabilities)
     picture = picture or Path(f"{path.resolve().name}-inspect.png")
     _draw(tokenizer, chunks, evaluations, picture)
     # With --json the standard output is the JSON alone, for programs that read it.
@@ -86,7 +89,13 @@ def _error_limits(tokenizer: BaseTokenizer) -> tuple[float, ...]:
     return tuple(share * half_range for share in _ERROR_LIMITS)
 
 
-def _print_tables(evaluations: list[TokenizerMeasures]) -> None:
+def _to_json(evaluations: list[TokenizerMeasures], stabilities: list[Stability | None]) -> str:
+    """Return all that was measured of each tokenizer as JSON; stability is null where it could not be."""
+    both = zip(evaluations, stabilities, strict=True)
+    return json.dumps([{**asdict(e), "stability": None if stable is None else asdict(stable)} for e, stable in both])
+
+
+def _print_tables(evaluations: list[TokenizerMeasures], stabilities: list[Stability | None]) -> None:
     console = Console()
     own = evaluations[0]
     console.print(f"{own.name} ({own.kind}): {own.chunks} held-out chunks", highlight=False)
@@ -95,6 +104,7 @@ def _print_tables(evaluations: list[TokenizerMeasures]) -> None:
         console.print(_codebook_table(own))
     if own.lengths_within:
         console.print(_length_table(own))
+    console.print(stability_table([e.name for e in evaluations], stabilities))
 
 
 def _prefix_table(evaluations: list[TokenizerMeasures]) -> Table:

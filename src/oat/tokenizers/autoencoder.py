@@ -15,6 +15,7 @@ from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.config import AutoencoderConfig
 from oat.tokenizers.decoder import DECODERS, SinglePassDecoder
 from oat.tokenizers.nested_dropout import keep_lengths
+from oat.tokenizers.smoothness import one_step_ahead, roughness
 from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens
 
@@ -151,11 +152,17 @@ class AutoencoderTokenizer(BaseTokenizer):
         memory = self.memory(codes.repeat_interleave(objective.prefixes, 0), lengths)
         targets = actions.repeat_interleave(objective.prefixes, 0)
         errors = self.decoder.errors(memory, targets, valid_mask.repeat_interleave(objective.prefixes, 0), generator)
-        loss = self._weigh(errors, lengths)
+        error = self._weigh(errors, lengths)
+        loss = error
         if objective.spread:
             # In proportion to the error: with a fixed weight it outgrew errors that shrink, and cost 8 % of D_1.
-            loss = loss + objective.spread * loss.detach() * crowding(
+            loss = loss + objective.spread * error.detach() * crowding(
                 self.quantizer.values(self.quantizer.position(latents))
+            )
+        if objective.smooth:
+            later = self.encoder(*one_step_ahead(actions, valid_mask))
+            loss = loss + objective.smooth * error.detach() * roughness(
+                self.quantizer.position(latents), self.quantizer.position(later)
             )
         return Reconstruction(loss, errors.detach(), lengths)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from oat.errors import InvalidOption, refuse_unused
+from oat.io.added_fields import added
 from oat.io.flags import HIDDEN, flag
 from oat.nn.recipe import TrainConfig
 from oat.nn.width import Width
@@ -122,13 +123,15 @@ class ObjectiveConfig:
     spread: float = 0.0
     """Weight of a repulsion between the chunks' codes at each position, which makes more of the codebook used; a share
     of the error, so that it means the same whatever the data's scale and fades as the errors do."""
+    smooth: float = added(0.0)
+    """Weight of the squared distance, in levels, between the latents of a chunk and of itself one step later, which
+    makes fewer tokens change from step to step; a share of the error, as spread is."""
 
     def __post_init__(self) -> None:
-        if self.prefixes < 1 or not 0 <= self.balance <= 1 or self.spread < 0:
-            raise InvalidOption(
-                "prefixes must be ≥ 1, balance in [0, 1] and spread ≥ 0, "
-                f"got {self.prefixes}, {self.balance} and {self.spread}"
-            )
+        if self.prefixes < 1 or not 0 <= self.balance <= 1:
+            raise InvalidOption(f"prefixes must be ≥ 1 and balance in [0, 1], got {self.prefixes} and {self.balance}")
+        if self.spread < 0 or self.smooth < 0:
+            raise InvalidOption(f"spread and smooth must be ≥ 0, got {self.spread} and {self.smooth}")
 
     def settled(self: Objective, changed: Collection[str]) -> Objective:
         """Return the objective without several prefixes where only whole sequences are kept: they would be equal."""
