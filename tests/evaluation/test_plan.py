@@ -152,6 +152,8 @@ def test_who_demonstrated_is_recorded(oat: Path, tmp_path: Path) -> None:
         ("oat", {"execute": 17}, InvalidOption, "predicts 16 actions, fewer than the 17"),
         ("oat", {"execute": 0}, InvalidOption, "at least 1"),
         ("oat", {"temperature": 0.0}, InvalidOption, "use greedy"),
+        ("oat", {"remainder": True}, InvalidOption, "trained without a remainder"),
+        ("oat", {"decoding": "paper", "top_k": 3, "greedy": True}, InvalidOption, "leave out --top-k, --greedy"),
         ("oat", {"denoising_steps": 3}, InvalidOption, "leave out --denoising-steps"),
         ("oat", {"address": "here:1"}, InvalidOption, "--backend ray"),
         ("oat", {"episodes": 0}, InvalidOption, "episodes must be at least 1"),

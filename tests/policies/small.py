@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,15 @@ def autoregressive(kind: str, context: ContextConfig = CONTEXT) -> Autoregressiv
     """Untrained, its weights large enough that logits differ."""
     torch.manual_seed(0)
     policy = AutoregressivePolicy(context, tokenizer_of(kind), CONFIG, longest=LONGEST_FAST if kind == "fast" else None)
+    torch.nn.init.normal_(policy.embedding.weight, std=0.3)
+    return policy.eval()
+
+
+def knowing(kind: str, **options: Any) -> AutoregressivePolicy:
+    """The same, but it knows the lattice of its tokens; options are those of its configuration."""
+    torch.manual_seed(0)
+    config = replace(CONFIG, codes="lattice", soft_targets=0.6, **options)
+    policy = AutoregressivePolicy(CONTEXT, tokenizer_of(kind), config)
     torch.nn.init.normal_(policy.embedding.weight, std=0.3)
     return policy.eval()
 

@@ -39,8 +39,8 @@ class EvalConfig:
     """Sample among this many most likely tokens, 0 for all; a number other than 10 samples."""
     greedy: bool | None = None
     """Whether to take the most likely token always; by default as the policy was trained for."""
-    remainder: bool | None = None
-    """Whether to add the regressed remainder to the decoded tokens; by default where the policy has one."""
+    remainder: bool = False
+    """Add the regressed remainder to the decoded tokens, where the policy was trained with one."""
     denoising_steps: int | None = None
     """Denoising steps of a diffusion policy; 10 by default."""
     execute: int | None = None

@@ -256,7 +256,7 @@ class GraphTokenPolicy(TokenPredictor, GraphPolicy):
 
     def _share(self, decoding: TokenDecoding) -> dict[str, Tensor]:
         """Return how much of the remainder is added, as an input of graphs that have one."""
-        return {"share": torch.tensor(float(decoding.remainder is not False))} if self.shape.remainder else {}
+        return {"share": torch.tensor(float(decoding.remainder))} if self.shape.remainder else {}
 
     def _times(self, num_actions: int | None) -> Int64[Tensor, " steps"]:
         return torch.arange(num_actions or self.space.action_horizon)

@@ -23,7 +23,7 @@ from oat.policies.policy import Policy
 from oat.policies.predictor import Chunk
 from oat.policies.remainder import Context, Remainder
 from oat.policies.token_embedding import TokenEmbedding
-from oat.policies.token_lessons import Chunks, Taught, draw_nearest, soft_cross_entropy
+from oat.policies.token_lessons import Chunks, Taught, draw_tokens, same_way, soft_cross_entropy
 from oat.policies.token_predictor import Ids, LogProbabilities, TokenPredictor, TokenSource
 from oat.policies.token_sequence import TokenSequence
 from oat.tokenizers.base import BaseTokenizer
@@ -151,26 +151,25 @@ class AutoregressivePolicy(TokenPredictor, Policy):
             losses = soft_cross_entropy(logits, targets, self.lattice, self.config.soft_targets)
         left_out = None
         if self.remainder is not None and chunks is not None and generator is not None:
-            left_out = self._left_out(context, targets, chunks, generator)
+            left_out = self._left_out(context, chunks, generator)
         return Taught(nll * counts, losses * counts, counts, logits.detach().argmax(-1), left_out)
 
-    def _left_out(
-        self, context: Context, targets: Int64[Tensor, "batch length"], chunks: Chunks, generator: torch.Generator
-    ) -> Float[Tensor, " rows"]:
+    def _left_out(self, context: Context, chunks: Chunks, generator: torch.Generator) -> Float[Tensor, " rows"]:
         """Return the errors of some rows' chunks with the remainder, each from a random number of the policy's tokens.
 
         Every second row is enough: drawing tokens takes as long as learning from them.
         """
         assert self.remainder is not None
-        assert self.lattice is not None
-        actions, valid, context, targets = (rows[::2] for rows in (*chunks, context, targets))
-        lengths = torch.full((len(targets),), self.longest, device=targets.device)
+        actions, valid, context = (rows[::2] for rows in (*chunks, context))
+        lengths = torch.full((len(context),), self.longest, device=context.device)
         if self.anytime:
-            lengths = torch.randint(1, self.longest + 1, (len(targets),), generator=generator).to(targets.device)
+            lengths = torch.randint(1, self.longest + 1, (len(context),), generator=generator).to(context.device)
         with torch.no_grad():
-            drawn = draw_nearest(self, context, targets, self.lattice, generator)
+            drawn = draw_tokens(self, context, self.longest, generator)
             decoded, _ = self.tokenizer.decode_normalized(Tokens(drawn, lengths), self.space.action_horizon)
-        return masked_error(decoded + self.remainder(context, decoded, lengths), actions, valid)
+            counted = same_way(decoded, actions, valid)
+        errors = masked_error(decoded + self.remainder(context, decoded, lengths), actions, valid)
+        return errors * counted / counted.mean().clamp_min(1 / len(counted))
 
     def targets(self, tokens: Tokens) -> tuple[Int64[Tensor, "batch length"], Float[Tensor, "batch length"]]:
         """Return ids to predict, with EOS where the tokenizer needs it, and 1 where a position counts."""
@@ -272,7 +271,7 @@ class AutoregressivePolicy(TokenPredictor, Policy):
             return sequence.last, log_probability
 
         state = self.current_state(values)
-        if self.remainder is not None and decoding.remainder is not False:
+        if decoding.remainder:
             return TokenSource(next_token, partial(self._add_remainder, context, state, decoding.num_actions))
         return TokenSource(next_token, partial(self._decode, state, decoding.num_actions))
 

@@ -35,8 +35,8 @@ class TokenDecoding(Decoding):
     """Always the most likely token."""
     num_actions: int | None = None
     """Decode only the chunk's first actions, which is less work; None for all."""
-    remainder: bool | None = None
-    """Whether what the tokens leave out is regressed and added; None where the policy was trained for it."""
+    remainder: bool = False
+    """Whether what the tokens leave out is regressed and added, by policies that were trained for it."""
 
     def __post_init__(self) -> None:
         if self.temperature <= 0:
@@ -103,13 +103,13 @@ class DecodingOptions:
     greedy: bool | None = None
     """Whether to take the most likely token; None as the policy was trained for, unless sampling is described."""
     num_actions: int | None = None
-    remainder: bool | None = None
+    remainder: bool = False
     denoising_steps: int | None = None
 
     @classmethod
     def paper(cls, num_tokens: tuple[int | None, ...] = (), num_actions: int | None = None) -> "DecodingOptions":
         """Return what the paper's policies do: sample among the ten most likely tokens, and add nothing."""
-        return cls(num_tokens, greedy=False, num_actions=num_actions, remainder=False)
+        return cls(num_tokens, greedy=False, num_actions=num_actions)
 
     @property
     def samples(self) -> bool:

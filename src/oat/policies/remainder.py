@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from oat.nn.mlp import ResidualMLP
 
-Context = Float[Tensor, "batch tokens dim"]
+Context = Float[Tensor, "batch seen dim"]
 Actions = Float[Tensor, "batch time numbers"]
 
 
@@ -14,7 +14,7 @@ class Remainder(nn.Module):
     """Regress the actions minus what K tokens decode to, from the context, the decoded chunk and K.
 
     It learns from tokens that the policy drew itself, so that it knows how far these can be trusted: where the policy
-    is unsure among neighbouring codes, it draws the chunk towards the mean of what was done in such a context.
+    is unsure among neighbouring codes, it moves the chunk towards the mean of what was done in such a context.
     """
 
     lengths: Tensor

@@ -3,18 +3,18 @@
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from einops import rearrange
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from oat.nn.lattice import Lattice
 from oat.policies.decoding import gumbel
 from oat.policies.token_sequence import TokenSequence
+from oat.tokenizers.decoder import masked_error
 
 if TYPE_CHECKING:
     from oat.policies.autoregressive import AutoregressivePolicy
 
-_DRAWS = 4
+_ANOTHER_WAY = 0.5  # root mean square in model space, where actions span 2
 
 Chunks = tuple[Float[Tensor, "batch time numbers"], Bool[Tensor, "batch time"]]
 """Actions in model space, and which of them are valid."""
@@ -43,26 +43,29 @@ def soft_cross_entropy(
     return logits.logsumexp(-1) - (near * logits).sum(-1)
 
 
-def draw_nearest(
+def draw_tokens(
     policy: "AutoregressivePolicy",
     context: Float[Tensor, "batch tokens dim"],
-    targets: Int64[Tensor, "batch length"],
-    lattice: Lattice,
+    length: int,
     generator: torch.Generator,
 ) -> Int64[Tensor, "batch length"]:
-    """Draw several sequences for every row, and return the one whose codes are nearest to the demonstrated ones.
-
-    A single draw tells nothing about which of several ways was demonstrated, and a regression on it would average over
-    the ways. The nearest of a few goes the same way, and is yet as far from the demonstration as draws are.
-    """
-    repeated = context.detach().repeat_interleave(_DRAWS, 0)
-    sequence = TokenSequence(policy, repeated, targets.shape[1])
+    """Return sequences that the policy draws from its own distribution, one for every row."""
+    sequence = TokenSequence(policy, context.detach(), length)
     drawn = []
-    for place in range(targets.shape[1]):
+    for place in range(length):
         logits = sequence.next_logits(place)
         sequence.last = (logits + gumbel(torch.rand(logits.shape, generator=generator)).to(logits)).argmax(-1)
         drawn.append(sequence.last)
-    draws = rearrange(torch.stack(drawn, dim=1), "(batch draws) length -> batch draws length", draws=_DRAWS)
-    apart = lattice.coordinates(draws) - lattice.coordinates(targets)[:, None]
-    nearest = apart.square().sum((2, 3)).argmin(1)
-    return draws[torch.arange(len(draws), device=draws.device), nearest]
+    return torch.stack(drawn, dim=1)
+
+
+def same_way(
+    decoded: Float[Tensor, "batch time numbers"],
+    actions: Float[Tensor, "batch time numbers"],
+    valid: Bool[Tensor, "batch time"],
+) -> Float[Tensor, " batch"]:
+    """Return 1 for chunks that are about what was demonstrated, 0 for those that go another way.
+
+    Regression on draws that go another way would teach a mean of both ways, which may be none.
+    """
+    return (masked_error(decoded, actions, valid) < _ANOTHER_WAY**2).float()

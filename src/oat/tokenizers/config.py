@@ -231,7 +231,8 @@ OAT_PRESETS: dict[str, Preset] = {
     "tiny": Preset(OATConfig(**_TINY_SIZE, objective=ObjectiveConfig(prefixes=4, balance=0.5)), _RECIPES["tiny"]),
     # Several balanced prefixes and a repulsion of codes reach the same error in fewer steps: results/tokenizers.md.
     "cpu": Preset(
-        OATConfig(**_CPU_SIZE, objective=ObjectiveConfig(prefixes=2, balance=0.25, spread=0.02)), _RECIPES["cpu"]
+        OATConfig(**_CPU_SIZE, objective=ObjectiveConfig("half_whole", prefixes=2, balance=0.25, spread=0.02)),
+        _RECIPES["cpu"],
     ),
     "paper": Preset(OATConfig(), _RECIPES["paper"]),
 }

@@ -33,7 +33,7 @@ class Scale:
     """Number of the benchmark's tasks, the first ones; None for all."""
     minutes: float | None = None
     """Minutes of training on one thread, tokenizer and policy together; None leaves the preset's or scale's steps."""
-    tokenizer_share: float = 2 / 3
+    tokenizer_share: float = 7 / 12
     """Part of those minutes that a learned tokenizer takes."""
     steps: int | None = None
     demonstrations_in: Mapping[SimulatorName, int] = field(default_factory=dict)
