@@ -37,8 +37,8 @@ class EvalConfig:
     """Temperature of token sampling; one other than 1 samples."""
     top_k: int = 10
     """Sample among this many most likely tokens, 0 for all; a number other than 10 samples."""
-    greedy: bool | None = None
-    """Whether to take the most likely token always; by default as the policy was trained for."""
+    greedy: bool = False
+    """Take the most likely token always, whatever the policy was trained for."""
     remainder: bool = False
     """Add the regressed remainder to the decoded tokens, where the policy was trained with one."""
     denoising_steps: int | None = None

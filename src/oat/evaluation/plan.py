@@ -75,7 +75,7 @@ def choose_decodings(config: EvalConfig, policy: Policy) -> list[Decoding]:
         num_tokens=config.num_tokens,
         temperature=config.temperature,
         top_k=config.top_k or None,
-        greedy=config.greedy,
+        greedy=config.greedy or None,
         remainder=config.remainder,
         denoising_steps=config.denoising_steps,
     )

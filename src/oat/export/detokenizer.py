@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from oat.errors import InvalidOption
 from oat.export.folded_blocks import FoldedBlock, FoldedBlocks, FoldedMemory
 from oat.nn.transformer import DecoderBlock
-from oat.policies.remainder import Remainder
+from oat.policies.remainder import Context, Remainder
 from oat.tokenizers.autoencoder import AutoencoderTokenizer
 from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.decoder import SinglePassDecoder
@@ -114,7 +114,7 @@ class RemainderDetokenizer(nn.Module):
         ids: Ids,
         lengths: Lengths,
         times: Times,
-        context: Float[Tensor, "batch tokens width"],
+        context: Context,
         share: Float[Tensor, ""],
         state: Float[Tensor, "batch state"] | None = None,
     ) -> Decoded:

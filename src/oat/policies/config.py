@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 from oat.errors import InvalidOption
+from oat.io.added_fields import added
 from oat.nn.recipe import TrainConfig
 from oat.nn.width import Width
 
@@ -19,8 +20,6 @@ RECIPES: dict[str, TrainConfig] = {
     ),
 }
 """How a policy is trained in each preset."""
-
-Codes = Literal["classes", "lattice", "auto"]
 
 
 def check_mlp(width: int, depth: int) -> None:
@@ -70,19 +69,19 @@ class AutoregressiveConfig(PolicyConfig):
     label: ClassVar[str] = "autoregressive policy"
     takes_tokenizer: ClassVar[bool] = True
 
-    codes: Codes = "classes"
+    codes: Literal["classes", "lattice", "auto"] = added("classes")
     """What tokens are to the policy: unrelated classes, points of the tokenizer's lattice, whose neighbours mean nearly
     the same, or whichever the tokenizer has."""
-    soft_targets: float = 0.0
+    soft_targets: float = added(0.0)
     """On a lattice: the codes around the right one are taught as well, with weights that fall off like a Gaussian of
     this standard deviation in levels; 0 teaches the right code alone."""
-    remainder: float = 0.0
+    remainder: float = added(0.0)
     """On a lattice: weight of a regression of what the decoded tokens leave out, which is added to them; 0 has none."""
-    greedy: bool = False
+    greedy: bool = added(False)
     """Whether chunks are made of the most likely tokens unless a decoding says otherwise; the paper's are sampled."""
-    mlp_width: int = 512
+    mlp_width: int = added(512)
     """Numbers in each layer of the remainder's residual MLP."""
-    mlp_depth: int = 3
+    mlp_depth: int = added(3)
     """Layers of the remainder's residual MLP."""
 
     def __post_init__(self) -> None:
@@ -108,10 +107,7 @@ class AutoregressiveConfig(PolicyConfig):
 
     @classmethod
     def presets(cls) -> Mapping[str, "Preset"]:
-        """Return the presets that kinds share; all but the paper's use what the tokenizer knows of its tokens.
-
-        What each of these is worth is measured in results/policies.md.
-        """
+        """Return the presets that kinds share; all but the paper's use what the tokenizer knows of its tokens."""
         return {name: each if name == "paper" else _knowing(each) for name, each in super().presets().items()}
 
 
@@ -128,8 +124,16 @@ class DiffusionConfig(PolicyConfig):
 
     label: ClassVar[str] = "diffusion policy"
 
-    predicts: Literal["noise", "clean"] = "noise"
+    predicts: Literal["noise", "clean"] = added("noise")
     """What the network is trained to tell from a noised chunk: the noise in it, or the clean chunk."""
+
+    @classmethod
+    def presets(cls) -> Mapping[str, "Preset"]:
+        """Return the presets that kinds share; all but the paper's predict clean chunks, which is learned sooner."""
+        return {
+            name: each if name == "paper" else replace(each, model=cls(each.model.width, each.model.layers, "clean"))
+            for name, each in super().presets().items()
+        }
 
 
 @dataclass(frozen=True)

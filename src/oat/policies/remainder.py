@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from oat.nn.mlp import ResidualMLP
 
-Context = Float[Tensor, "batch seen dim"]
+Context = Float[Tensor, "batch seen context_dim"]
 Actions = Float[Tensor, "batch time numbers"]
 
 

@@ -43,6 +43,7 @@ def soft_cross_entropy(
     return logits.logsumexp(-1) - (near * logits).sum(-1)
 
 
+@torch.no_grad()
 def draw_tokens(
     policy: "AutoregressivePolicy",
     context: Float[Tensor, "batch tokens dim"],

@@ -29,8 +29,8 @@ class ServeConfig:
     """Generate at most this many tokens."""
     num_actions: int | None = None
     """Send only the chunk's first actions."""
-    greedy: bool | None = None
-    """Whether to take the most likely token always; by default as the policy was trained for."""
+    greedy: bool = False
+    """Take the most likely token always, whatever the policy was trained for."""
     seed: int = 0
     """Seed of the sampling, for clients that do not send their own."""
     rename: tuple[str, ...] = ()

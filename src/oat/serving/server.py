@@ -215,7 +215,7 @@ async def _serve(server: PolicyServer) -> None:
 def load_servable(config: ServeConfig) -> tuple[BasePredictor, Decoding]:
     """Return the policy that a configuration names, and how it decodes."""
     policy = load_predictor(config.policy, config.threads, config.compiled)
-    asked = DecodingOptions((config.num_tokens,), greedy=config.greedy, num_actions=config.num_actions)
+    asked = DecodingOptions((config.num_tokens,), greedy=config.greedy or None, num_actions=config.num_actions)
     (decoding,) = policy.decodings(asked)
     if config.deadline_ms is not None:
         policy.check_deadline(config.deadline_ms)
