@@ -20,9 +20,9 @@ import tyro
 from oat.cli import VERBS, main
 from oat.data.episodes import STATE, Episodes
 from oat.policies import AutoregressivePolicy
+from oat.policies.config import AutoregressiveConfig
 from oat.policies.context import describe_context
 from oat.sims import libero, pusht, robocasa
-from oat.training.policies import PRESETS
 from tests.datasets import make_episodes, write_lerobot
 from tests.texts import PAGES, RESULTS, ROOT, blocks, inline_code, name_of, shell_commands
 from tests.tokenizers.fitted import DIM, fitted
@@ -40,7 +40,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fitted("oat").save(folder / "tokenizer")
     states = np.zeros((20, 4), np.float32)
     seen = Episodes.from_arrays(states[:, :DIM], [20], ["reach"], observations={STATE: states})
-    policy = AutoregressivePolicy(describe_context(seen, (STATE,)), fitted("oat"), PRESETS["tiny"].model)
+    policy = AutoregressivePolicy(
+        describe_context(seen, (STATE,)), fitted("oat"), AutoregressiveConfig.presets()["tiny"].model
+    )
     policy.save(folder / "policy")
     return folder
 

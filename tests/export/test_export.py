@@ -157,8 +157,9 @@ def test_cameras_and_action_transforms_are_in_the_graphs() -> None:
     values, tasks = policy.read(observation)
     memory = _run(engine, "context", {"tasks": tasks, **{key: values[key] for key in policy.observed.keys}})
     with torch.no_grad():
-        expected = FoldedMemory(policy.backbone.layers)(policy.context(values, tasks))
-    torch.testing.assert_close(memory, list(expected), atol=1e-4, rtol=1e-4)
+        context = policy.context(values, tasks)
+        expected = [*FoldedMemory(policy.backbone.layers)(context), context]
+    torch.testing.assert_close(memory, expected, atol=1e-4, rtol=1e-4)
     ids, lengths, state = torch.arange(40).reshape(5, 8), torch.tensor([8, 1, 2, 3, 4]), policy.current_state(values)
     assert state is not None
     tokens = {"ids": ids, "lengths": lengths, "times": torch.arange(7), "state": state}

@@ -52,7 +52,7 @@ def test_every_definition_is_the_library_s_word_for_word() -> None:
 def test_a_part_of_the_library_works_alone() -> None:
     namespace: dict[str, object] = {"__name__": "alone"}
     source = gather("oat.nn.fsq", "FSQ")
-    assert _imported(source) <= {"torch", "math", "typing", "abc"}
+    assert _imported(source) <= {"torch", "math", "typing", "abc", "dataclasses"}
     exec(compile(source, "alone.py", "exec"), namespace)
     latents = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
     alone, ours = namespace["FSQ"]((8, 5, 5, 5)), FSQ((8, 5, 5, 5))  # type: ignore[operator]

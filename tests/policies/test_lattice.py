@@ -81,15 +81,15 @@ def test_whatever_the_tokenizer_has_is_used_unless_it_is_named() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"soft_targets": 0.6}, "need to know which codes are near"),
-        ({"remainder": 1.0}, "need to know which codes are near"),
+        ({"soft_targets": 0.6}, "nobody knows which are near"),
+        ({"remainder": 1.0}, "nobody knows which are near"),
         ({"codes": "lattice", "soft_targets": -1.0}, "must be ≥ 0"),
         ({"codes": "lattice", "mlp_width": 0}, "must be positive"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(options: dict[str, float], message: str) -> None:
     with pytest.raises(InvalidOption, match=message):
-        AutoregressiveConfig(**options)  # type: ignore[arg-type]
+        AutoregressivePolicy(CONTEXT, tokenizer_of("oat"), AutoregressiveConfig(**options))  # type: ignore[arg-type]
 
 
 def test_the_paper_s_preset_knows_nothing_and_samples() -> None:

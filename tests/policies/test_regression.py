@@ -277,7 +277,7 @@ def test_the_command_line_trains_it(data: Path, tmp_path: Path, monkeypatch: pyt
     [
         ("regression", ("--tokenizer", "somewhere"), "kind regression has no tokenizer: leave out --tokenizer"),
         ("diffusion", ("--loss", "l1"), "--loss means nothing to diffusion, it is for regression: leave it out"),
-        ("autoregressive", ("--mlp-depth=4",), "--mlp-depth means nothing to autoregressive, it is for regression"),
+        ("autoregressive", ("--queries=action",), "--queries means nothing to autoregressive, it is for regression"),
     ],
 )
 def test_the_command_line_refuses_what_means_nothing(

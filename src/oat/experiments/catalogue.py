@@ -22,6 +22,9 @@ EXPERIMENTS: dict[str, CatalogueEntry] = {
     "table-sim": CatalogueEntry("simulation benchmarking (Table I)", "oat.experiments.simulation"),
     "table-latency": CatalogueEntry("tokens and milliseconds per chunk (Table II)", "oat.experiments.latency"),
     "table-ordering": CatalogueEntry("OAT against OAT× (Table III)", "oat.experiments.ordering"),
+    "table-policy": CatalogueEntry(
+        "what a policy gains by knowing its tokens (not in the paper)", "oat.experiments.policy_knowledge"
+    ),
     "table-horizons": CatalogueEntry("action and token horizons (Fig. 5)", "oat.experiments.horizons"),
     "table-codebook": CatalogueEntry("FSQ levels (Table IV)", "oat.experiments.codebook"),
     "table-real": CatalogueEntry("trials of a robot (Table V)", "oat.experiments.real"),

@@ -90,15 +90,15 @@ class AutoregressiveConfig(PolicyConfig):
             raise InvalidOption(
                 f"soft_targets and remainder must be ≥ 0, got {self.soft_targets:g} and {self.remainder:g}"
             )
-        if self.codes == "classes" and (self.soft_targets or self.remainder):
-            raise InvalidOption(
-                "soft targets and a remainder need to know which codes are near: --codes lattice, or auto"
-            )
         check_mlp(self.mlp_width, self.mlp_depth)
 
     def for_lattice(self, has_lattice: bool, tokenizer: str) -> "AutoregressiveConfig":
         """Return the configuration for a tokenizer that has a lattice, or else none; raise `InvalidOption` for what it
         lacks."""
+        if self.codes == "classes" and (self.soft_targets or self.remainder):
+            raise InvalidOption(
+                "of classes nobody knows which are near: --codes classes needs --soft-targets 0 and --remainder 0"
+            )
         if has_lattice:
             return replace(self, codes="lattice") if self.codes == "auto" else self
         if self.codes == "lattice":

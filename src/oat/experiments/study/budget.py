@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oat.experiments.study.methods import Method
+from oat.experiments.study.methods import Method, RunKind
 from oat.experiments.study.runs import Run, perform
 from oat.io.atomic import staged_file
 from oat.io.checkpoints import LOG_FILE
@@ -83,11 +83,12 @@ class StepBudget:
                     measured = {_key("tokenizers", method): seconds} if method.learned_tokenizer else {}
                 measured[_key("policies", method)] = _time(trial.policy(method, 0, _TIMED_STEPS))
             with staged_file(self._file) as staging:
-                staging.write_text(json.dumps({**self._seconds, **measured}, indent=1))
+                # What is known stays: a shared tokenizer was trained for the steps that followed from it.
+                staging.write_text(json.dumps({**measured, **self._seconds}, indent=1))
 
 
-def _key(kind: str, method: Method) -> str:
-    return f"{kind}/{method.same_steps_as or method.slug}"
+def _key(kind: RunKind, method: Method) -> str:
+    return f"{kind}/{method.same_steps_as or method.slug_of(kind)}"
 
 
 def _time(run: Run) -> float:

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from oat.tokenizers import TOKENIZERS
 
+RunKind = Literal["tokenizers", "policies", "records"]
+
 
 @dataclass(frozen=True)
 class Method:
@@ -30,15 +32,25 @@ class Method:
     """Slug of the method at whose pace it is trained: an ablation that computes the same differs in one thing only."""
     minutes: float | None = None
     """Minutes of training on one thread, if not the study's."""
+    tokenizer_of: str | None = None
+    """Slug of the method whose tokenizer it takes: a variant of the policy alone."""
+    policy_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Departures from the preset's policy and its recipe, named as on the command line."""
+    remainder: bool = False
+    """Whether it acts with the remainder that its policy was trained for."""
 
     @property
     def learned_tokenizer(self) -> bool:
         """Return whether its tokenizer is trained step by step, and so has a part of the minutes."""
         return self.tokenizer is not None and TOKENIZERS.config(self.tokenizer).trained()
 
-    def run(self, kind: Literal["tokenizers", "policies", "records"], seed: int) -> str:
+    def run(self, kind: RunKind, seed: int) -> str:
         """Return the name of a run of that kind, which is its directory in a study."""
-        return f"{kind}/{self.slug}-seed{seed}"
+        return f"{kind}/{self.slug_of(kind)}-seed{seed}"
+
+    def slug_of(self, kind: RunKind) -> str:
+        """Return the slug of the method whose run of that kind it has: its own, or that of a shared tokenizer."""
+        return self.tokenizer_of or self.slug if kind == "tokenizers" else self.slug
 
     def label(self, tokens: int | None) -> str:
         """Return what tables call it where it acts from so many tokens: OAT_4 acts from four."""
@@ -64,6 +76,31 @@ UNORDERED_FULL_REGISTERS = Method(
     same_steps_as="oat-unordered",
 )
 FLOW = Method("OAT [flow decoder]", "oat-flow", "oat", {"decoder": "flow"}, (1, 2, 4, 8))
+PAPER_POLICY = replace(
+    OAT,
+    name="OAT [the paper's policy]",
+    slug="oat-paper-policy",
+    policy_options={"codes": "classes", "soft_targets": 0.0, "greedy": False, "weight_decay": 0.01},
+    same_steps_as="oat",
+    tokenizer_of="oat",
+)
+CLASSES = replace(
+    PAPER_POLICY,
+    name="OAT [classes]",
+    slug="oat-classes",
+    policy_options={"codes": "classes", "soft_targets": 0.0},
+)
+HARD_TARGETS = replace(
+    PAPER_POLICY, name="OAT [hard targets]", slug="oat-hard-targets", policy_options={"soft_targets": 0.0}
+)
+REMAINDER = replace(
+    OAT,
+    name="OAT [remainder]",
+    slug="oat-remainder",
+    tokenizer_of="oat",
+    policy_options={"remainder": 10.0},
+    remainder=True,
+)
 QUEST = Method("QueST", "quest", "quest")
 FAST = Method("FAST", "fast", "fast", slow=True)
 BIN = Method("Bin", "bin", "bin", slow=True)

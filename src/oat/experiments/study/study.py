@@ -130,6 +130,7 @@ class Study:
             action_horizon=method.action_horizon if method.tokenizer is None else 32,
             seed=seed,
             resume=True,
+            **method.policy_options,
             **_recipe(steps),
         )
         return Run(self.folder, name, config, self._demonstrated() if method.tokenizer is None else (tokenizer,))
@@ -189,6 +190,7 @@ class Study:
             episodes=self.scale.episodes,
             first_seed=seed,  # policies from other training seeds meet conditions of their own
             num_tokens=method.prefixes,
+            remainder=method.remainder,
             execute=evaluation.execute,
             videos=self.scale.videos if self.films and seed == 0 else 0,
             workers=1,  # several evaluations go at a time
