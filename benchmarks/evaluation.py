@@ -39,10 +39,10 @@ from oat.evaluation.workers.pool import EnvironmentPool, Lost, Slot
 from oat.evaluation.workers.processes import LocalProcesses, PipeLink
 from oat.evaluation.workers.worker import Answer, Message, Reset, Segment
 from oat.policies import AutoregressivePolicy, TokenDecoding
+from oat.policies.config import AutoregressiveConfig
 from oat.policies.context import describe_context
 from oat.sims.metaworld import ACTION_DIM, STATE_DIM, MetaWorldEnv
 from oat.tokenizers import OATTokenizer
-from oat.training.policies import PRESETS
 
 CORES = 2
 HORIZON = 32
@@ -150,7 +150,9 @@ def make_policy(task: str) -> AutoregressivePolicy:
     windows = Windows(episodes, WindowConfig(HORIZON, 2))
     chunks = windows[np.arange(len(windows))]
     tokenizer = OATTokenizer.fit(chunks.actions, chunks.valid_mask, preset="cpu", steps=0, progress=False)
-    return AutoregressivePolicy(describe_context(episodes, (STATE,)), tokenizer, PRESETS["cpu"].model).eval()
+    return AutoregressivePolicy(
+        describe_context(episodes, (STATE,)), tokenizer, AutoregressiveConfig.presets()["cpu"].model
+    ).eval()
 
 
 def roll_out(

@@ -160,7 +160,3 @@ class RegressionConfig(PolicyConfig):
         """Return the presets that kinds share, with more weight decay: regression soon knows its data by heart."""
         shared = super().presets()
         return {name: Preset(each.model, replace(each.training, weight_decay=0.05)) for name, each in shared.items()}
-
-
-PRESETS: Mapping[str, Preset] = PolicyConfig.presets()
-"""The presets that kinds share unless they have their own."""

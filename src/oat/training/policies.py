@@ -22,7 +22,6 @@ from oat.errors import InvalidOption
 from oat.interfaces import Observation
 from oat.io.training_record import Measures, TrainingRecord
 from oat.policies import POLICIES
-from oat.policies.config import PRESETS
 from oat.policies.context import VisionConfig, describe_context
 from oat.policies.decoding import Decoding, Noise
 from oat.policies.learning import Lesson, PolicySetup
@@ -38,7 +37,7 @@ from oat.training.record import begin_record
 from oat.training.token_cache import TokenCache, cache_tokens, encode_batch, tokenizer_fingerprint
 from oat.training.tokenizers import action_space
 
-__all__ = ["PRESETS", "PolicyTraining", "observation_of", "open_loop_errors", "train_policy"]
+__all__ = ["PolicyTraining", "observation_of", "open_loop_errors", "train_policy"]
 
 _VALIDATION_WINDOWS = 512
 _GENERATED_WINDOWS = 128  # of which actions are generated; Bin takes hundreds of steps for each
