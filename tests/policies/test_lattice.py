@@ -128,3 +128,13 @@ def test_padding_never_counts_with_soft_targets() -> None:
     taught = policy(*policy.context.read(observe(2)), short)
     assert (taught.losses[0, 3:] == 0).all()
     assert (taught.losses[0, :3] > 0).all()
+
+
+def test_who_asks_a_tokenizer_without_a_lattice_for_one_is_told() -> None:
+    usual = AutoregressiveConfig.presets()["cpu"].model
+    assert isinstance(usual, AutoregressiveConfig)
+    usual.refuse_without_lattice(usual, "fast")  # the preset's own go silently
+    replace(usual, soft_targets=0.0).refuse_without_lattice(usual, "fast")
+    asked = replace(usual, soft_targets=0.9, remainder=1.0)
+    with pytest.raises(InvalidOption, match=r"tokens of fast are not .* leave out --soft-targets, --remainder"):
+        asked.refuse_without_lattice(usual, "fast")

@@ -92,6 +92,17 @@ class AutoregressiveConfig(PolicyConfig):
             )
         check_mlp(self.mlp_width, self.mlp_depth)
 
+    def refuse_without_lattice(self, usual: "AutoregressiveConfig", tokenizer: str) -> None:
+        """Raise `InvalidOption` for options that a tokenizer without a lattice leaves without a meaning.
+
+        Those of the preset go silently, but who asked for others must be told.
+        """
+        names = ("soft_targets", "remainder")
+        asked = [name for name in names if getattr(self, name) not in (0.0, getattr(usual, name))]
+        if asked:
+            flags = ", ".join(f"--{name.replace('_', '-')}" for name in asked)
+            raise InvalidOption(f"the tokens of {tokenizer} are not points of a lattice: leave out {flags}")
+
     def for_lattice(self, has_lattice: bool, tokenizer: str) -> "AutoregressiveConfig":
         """Return the configuration for a tokenizer that has a lattice, or else none; raise `InvalidOption` for what it
         lacks."""

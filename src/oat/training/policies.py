@@ -22,6 +22,7 @@ from oat.errors import InvalidOption
 from oat.interfaces import Observation
 from oat.io.training_record import Measures, TrainingRecord
 from oat.policies import POLICIES
+from oat.policies.config import AutoregressiveConfig
 from oat.policies.context import VisionConfig, describe_context
 from oat.policies.decoding import Decoding, Noise
 from oat.policies.learning import Lesson, PolicySetup
@@ -148,6 +149,10 @@ def train_policy(config: TrainPolicyConfig) -> None:
     tokenizer = _find_tokenizer(config, episodes)
     if not isinstance(config.model, kind.config_class):
         raise InvalidOption(f"{kind.kind} is configured by {kind.config_class.__name__}, got {config.model}")
+    if tokenizer is not None and tokenizer.lattice() is None and isinstance(config.model, AutoregressiveConfig):
+        usual = config.usual().model
+        assert isinstance(usual, AutoregressiveConfig)
+        config.model.refuse_without_lattice(usual, tokenizer.kind)
     space = _action_space(config, episodes) if tokenizer is None else tokenizer.space
     vision = VisionConfig(config.vision_backbone, config.freeze_vision)
     context = describe_context(episodes, config.observe, config.obs_horizon, vision, config.text_encoder)
