@@ -240,16 +240,17 @@ class AutoregressivePolicy(TokenPredictor, Policy):
         return self._with_generated(measures, held_out)
 
     def _with_generated(self, taught: Measures, held_out: HeldOut) -> Measures:
-        """Return the measures with the errors of chunks that the policy generates itself."""
+        """Return the measures with the errors of chunks that the policy generates itself.
+
+        Where every sequence decodes, the error of whole ones is the score, as for kinds without tokens: likelihood is
+        best while the learning rate is still high, and policies of that time act worse than at the end.
+        """
         errors = held_out.open_loop_errors(self, TokenDecoding(greedy=True))
+        whole = None if bool(errors[-1].isnan().all()) else float(errors[-1].nanmean())
+        scored = taught if self.variable_length or whole is None else replace(taught, score=whole)
         if self.anytime:
-            return replace(taught, mse_of_prefix=dict(enumerate(errors.mean(1).tolist(), start=1)))
-        undecodable = errors[-1].isnan()
-        return replace(
-            taught,
-            undecodable=float(undecodable.float().mean()),
-            mse=None if bool(undecodable.all()) else float(errors[-1].nanmean()),
-        )
+            return replace(scored, mse_of_prefix=dict(enumerate(errors.mean(1).tolist(), start=1)))
+        return replace(scored, undecodable=float(errors[-1].isnan().float().mean()), mse=whole)
 
     def start_tokens(
         self, values: Values, tasks: Int64[Tensor, " batch"], decoding: TokenDecoding, noise: Noise | None
