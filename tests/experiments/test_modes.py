@@ -116,7 +116,7 @@ def test_a_toy_has_minutes_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "pace.json").write_text('{"policies/oat": 0.1, "tokenizers/oat": 0.1}')
     toy, usual = (StepBudget(Study(SCALES["cpu"], sim, tmp_path)) for sim in ("detour", "metaworld"))
     assert (toy.tokenizer_steps(OAT), toy.policy_steps(OAT)) == (700, 500)
-    assert (usual.tokenizer_steps(OAT), usual.policy_steps(OAT)) == (4800, 2400)
+    assert (usual.tokenizer_steps(OAT), usual.policy_steps(OAT)) == (4200, 3000)
 
 
 def test_rows_without_episodes_have_no_shares() -> None:

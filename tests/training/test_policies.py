@@ -331,8 +331,8 @@ def test_two_processes_train_as_one_does(data: Path, tmp_path: Path) -> None:
     """FAST, because its sequences differ in length: the two halves of a batch must not count as equally long."""
     tokenizer, script = _fit(data, "fast"), tmp_path / "two.py"
     script.write_text(_TWO)
-    recipe = replace(TINY, steps=20, batch_size=16, validate_every=5)
-    train_policy(TrainPolicyConfig(data, tmp_path / "one", tokenizer=tokenizer, preset="tiny", recipe=recipe))
+    recipe: dict[str, Any] = {"steps": 20, "batch_size": 16, "validate_every": 5}
+    train_policy(TrainPolicyConfig.of(data, tmp_path / "one", "tiny", tokenizer=tokenizer, **recipe))
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = [*torchrun, str(script), str(data), str(tokenizer), str(tmp_path / "two")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
