@@ -242,8 +242,8 @@ class AutoregressivePolicy(TokenPredictor, Policy):
     def _with_generated(self, taught: Measures, held_out: HeldOut) -> Measures:
         """Return the measures with the errors of chunks that the policy generates itself.
 
-        Where every sequence decodes, the error of whole ones is the score, as for kinds without tokens: likelihood is
-        best while the learning rate is still high, and policies of that time act worse than at the end.
+        Where every sequence decodes, the error of whole ones is the score, as for kinds without tokens, so that all are
+        chosen alike.
         """
         errors = held_out.open_loop_errors(self, TokenDecoding(greedy=True))
         whole = None if bool(errors[-1].isnan().all()) else float(errors[-1].nanmean())
