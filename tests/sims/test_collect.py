@@ -5,16 +5,18 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from oat.data.episodes import IMAGES, STATE, Episodes, open_dataset
+from oat.data.lerobot import LeRobotWriter
 from oat.data.provenance import read_provenance
 from oat.errors import DatasetExists, InvalidEpisode, InvalidOption, SimulatorError, UnknownName
 from oat.interfaces import Demonstration, ExpertConfig
-from oat.io.atomic import exclusive
+from oat.io.locks import exclusive
 from oat.sims import load_simulator
 from oat.sims.collect import AttemptPlan, AttemptStore, _attempts_folder, attempt_seed, collect_demonstrations
 from oat.sims.config import CollectConfig
@@ -119,12 +121,18 @@ def test_other_settings_do_not_continue_an_interrupted_collection(tmp_path: Path
 
 
 def test_two_collectors_do_not_share_an_output(tmp_path: Path) -> None:
+    """Not even with other seeds, whose attempts lie in other folders."""
     config = CollectConfig("metaworld", TASKS, tmp_path / "set", 1)
     with (
         exclusive(_attempts_folder(MetaWorld(), config), "collecting"),
         pytest.raises(DatasetExists, match="another process is collecting"),
     ):
         collect_demonstrations(config)
+    writer = LeRobotWriter(tmp_path / "set", 80)
+    with pytest.raises(DatasetExists, match="another process is writing"):
+        collect_demonstrations(replace(config, seed=1))
+    writer.discard()
+    assert not _attempts_folder(MetaWorld(), replace(config, seed=1)).exists()
 
 
 @pytest.mark.parametrize("presses", [1, 2])

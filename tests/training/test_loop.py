@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from oat.data.chunks import Batch, WindowConfig, Windows
 from oat.data.episodes import open_dataset
 from oat.errors import CheckpointError, DatasetExists, WriteFailed
-from oat.io.atomic import exclusive
+from oat.io.locks import exclusive
 from oat.io.training_record import Measures, TrainingRecord
 from oat.nn.recipe import TrainConfig
 from oat.tokenizers import OATTokenizer

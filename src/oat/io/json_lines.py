@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from oat.errors import CorruptDataset
-from oat.io.atomic import explain_write_errors
+from oat.io.write_errors import explain_write_errors
 
 Parsed = TypeVar("Parsed")
 

@@ -26,7 +26,8 @@ from oat.data.provenance import read_provenance
 from oat.data.shuffle import derive_key
 from oat.errors import DatasetExists, SimulatorError
 from oat.interfaces import Demonstration, Expert, ExpertConfig, Simulator
-from oat.io.atomic import exclusive, staged_file
+from oat.io.atomic import staged_file
+from oat.io.locks import exclusive
 from oat.io.processes import worker_pool
 from oat.io.progress import progress_bar
 from oat.sims import find_simulator, load_simulator
@@ -104,14 +105,15 @@ def collect_demonstrations(config: CollectConfig) -> None:
         config = replace(config, tasks=simulator.tasks)
     for task in config.tasks:
         simulator.check_task(task)
-    writer = _open_writer(simulator, config)  # refuses what cannot be written before anything is collected
     store = AttemptStore(_attempts_folder(simulator, config))
     with exclusive(store.folder, f"collecting {config.out}"):
-        plan = AttemptPlan(config, {task: store.outcomes(task) for task in config.tasks})
         finished = False
         try:
-            _run_attempts(plan, store, writer)
-            _assemble(writer, simulator, plan, store)
+            # The writer comes first: it refuses what cannot be written, and holds the output against others meanwhile.
+            with _open_writer(simulator, config) as writer:
+                plan = AttemptPlan(config, {task: store.outcomes(task) for task in config.tasks})
+                _run_attempts(plan, store, writer)
+                _assemble(writer, simulator, plan, store)
             finished = True
         finally:
             if finished or not any(store.outcomes(task) for task in config.tasks):
@@ -235,7 +237,7 @@ def _assemble(writer: LeRobotWriter, simulator: Simulator, plan: AttemptPlan, st
     """Write the kept attempts, task after task, as one data set."""
     writer.record_provenance(_provenance(simulator, plan))
     episodes = [(task, attempt) for task in plan.config.tasks for attempt in plan.kept(task)]
-    with progress_bar("writing", len(episodes)) as progress, writer:
+    with progress_bar("writing", len(episodes)) as progress:
         for task, attempt in episodes:
             writer.add_episode(task, *store.load(task, attempt))
             progress.advance()

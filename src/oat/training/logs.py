@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from oat.io.atomic import explain_write_errors
 from oat.io.checkpoints import LOG_FILE
 from oat.io.extras import import_extra
+from oat.io.write_errors import explain_write_errors
 
 
 class MetricLog:
