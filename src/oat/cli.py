@@ -26,7 +26,6 @@ from oat.sims.config import CollectConfig
 from oat.training.config import FitConfig, TrainPolicyConfig
 
 _RENDERED_SIZE = 128
-_INTERRUPTED = 130  # the status that shells expect after Ctrl-C
 _TIDYING_SECONDS = 5.0
 _DESCRIPTION = """Ordered action tokenization: robot action chunks to a few ordered tokens and back.
 
@@ -285,15 +284,29 @@ _BY_KIND: dict[str, Callable[[Sequence[str]], Any]] = {
 """Verbs whose options depend on what is chosen; what `VERBS` holds of them has the usual choice."""
 
 
-def _interrupt_once(number: int, frame: FrameType | None) -> None:
-    """Ctrl-C stops the verb; pressed again, it does not disturb the tidying up, which takes a moment."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    raise KeyboardInterrupt
+class _Interruption:
+    """Let Ctrl-C or SIGTERM stop the verb; sent again, they do not disturb the tidying up, which takes a moment."""
+
+    def __init__(self) -> None:
+        self.number = signal.SIGINT
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._interrupt)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        self.number = signal.Signals(number)
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    @property
+    def status(self) -> int:
+        """Return the status that shells expect after the signal."""
+        return 128 + self.number
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one verb; a user's mistake ends with one line and status 1, a wrong command line with status 2."""
-    signal.signal(signal.SIGINT, _interrupt_once)
+    interruption = _Interruption()
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
@@ -313,5 +326,5 @@ def main(arguments: list[str] | None = None) -> None:
         told = str(interrupt) or "interrupted; nothing is half-written, the same command can be run again"
         Console(stderr=True, soft_wrap=True).print(told, highlight=False, markup=False)
         sys.stdout.flush()
-        leave_within(_TIDYING_SECONDS, _INTERRUPTED)
-        sys.exit(_INTERRUPTED)
+        leave_within(_TIDYING_SECONDS, interruption.status)
+        sys.exit(interruption.status)

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -19,13 +19,14 @@ from oat.errors import CheckpointError, DatasetExists
 from oat.io.atomic import staged_directory
 from oat.io.checkpoints import BEST, LAST, config_to_json
 from oat.io.locks import exclusive
+from oat.io.processes import interrupts_for_us_only, start_worker
 from oat.io.progress import progress_bar
 from oat.io.training_record import TrainingRecord
 from oat.nn.recipe import TrainConfig
 from oat.training.logs import MetricLog
 from oat.training.optimizers import make_optimizers
 from oat.training.steps import SHOW_EVERY, Step, check_loss, check_weights, take_steps
-from oat.training.task import Trainable
+from oat.training.task import Trainable, TrainingFailed
 from oat.training.updates import Updates
 
 STATE_FILE = "training_state.pt"
@@ -54,7 +55,21 @@ def train(task: Trainable, source: Source, config: TrainConfig, out: Path, resum
             rank=accelerator.process_index,
             world_size=accelerator.num_processes,
         )
-        run.fit(_read(source, windows, config.workers))
+        with _explained_deaths():
+            run.fit(_read(source, windows, config.workers))
+
+
+@contextmanager
+def _explained_deaths() -> Iterator[None]:
+    """Turn the death of a process that reads ahead, which PyTorch tells only in words, into an error of ours."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not str(error).startswith("DataLoader worker"):
+            raise
+        raise TrainingFailed(
+            "a process that reads demonstrations died (out of memory?); the same command with --resume continues"
+        ) from error
 
 
 def _read(source: Source, windows: Iterator[np.ndarray], workers: int) -> Iterator[Batch]:
@@ -67,9 +82,11 @@ def _read(source: Source, windows: Iterator[np.ndarray], workers: int) -> Iterat
         sampler=windows,
         num_workers=workers,
         collate_fn=_as_read,
+        worker_init_fn=start_worker,
         multiprocessing_context="spawn",  # a fork would copy the locks of threads that decode videos
     )
-    return iter(loader)
+    with interrupts_for_us_only():
+        return iter(loader)
 
 
 def _as_read(batch: Any) -> Any:
