@@ -1,11 +1,11 @@
 """Training in a run's directory: any model with a loss, on any number of processes, resumable at any moment."""
 
+import json
 import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
@@ -25,11 +25,11 @@ from oat.io.training_record import TrainingRecord
 from oat.nn.recipe import TrainConfig
 from oat.training.logs import MetricLog
 from oat.training.optimizers import make_optimizers
+from oat.training.state import STATE_FILE, TrainingState, optimizer_tensors, restore_optimizer
 from oat.training.steps import SHOW_EVERY, Step, check_loss, check_weights, take_steps
 from oat.training.task import Trainable, TrainingFailed
 from oat.training.updates import Updates
 
-STATE_FILE = "training_state.pt"
 _MAY_CHANGE = ("steps", "validate_every", "workers", "compile", "wandb")  # in the recipe of a run that is resumed
 
 
@@ -104,7 +104,8 @@ class _Run:
         self.accelerator = accelerator
         self.best = float("inf")
         recipe = {name: value for name, value in config_to_json(config).items() if name not in _MAY_CHANGE}
-        self.started_with = dict(_flat({**recipe, **task.identity(), "data fingerprint": source.fingerprint()}))
+        started_with = dict(_flat({**recipe, **task.identity(), "data fingerprint": source.fingerprint()}))
+        self.started_with = json.loads(json.dumps(started_with))  # as it will be read back, with lists for tuples
         self.model, *optimizers = accelerator.prepare(
             task.module, *make_optimizers(task.module, task.learning_rates(), config)
         )
@@ -177,34 +178,33 @@ class _Run:
                 self.task.save(averaged, folder, progress)
         with staged_directory(self.out / LAST) as folder:
             self.task.save(averaged, folder, progress)
-            torch.save(self._state(), folder / STATE_FILE)
+            self._state().write(folder)
 
-    def _state(self) -> dict[str, Any]:
-        """Return all that `load` needs; no random state is among it, because random numbers follow from the step."""
-        return {
-            "started_with": self.started_with,
-            "step": self.updates.step,
-            "best": self.best,
-            "model": self.accelerator.unwrap_model(self.model).state_dict(),
-            "optimizers": [optimizer.state_dict() for optimizer in self.updates.optimizers],
-            "average": self.updates.average.state_dict(),
-        }
+    def _state(self) -> TrainingState:
+        """Return all that `load` needs."""
+        return TrainingState(
+            started_with=self.started_with,
+            step=self.updates.step,
+            best=self.best,
+            model=self.accelerator.unwrap_model(self.model).state_dict(),
+            average=self.updates.average.state_dict(),
+            optimizers=[optimizer_tensors(optimizer) for optimizer in self.updates.optimizers],
+        )
 
     def load(self) -> None:
         """Take the state of the run's last checkpoint, or raise `CheckpointError`."""
+        state = TrainingState.read(self.out / LAST)
         file = self.out / LAST / STATE_FILE
+        self._check_same_run(file, state.started_with)
         try:
-            # Only tensors and plain values: a run's directory may come from somebody else.
-            state = torch.load(file, map_location="cpu", weights_only=True)
-            self._check_same_run(file, state.get("started_with", {}))
-            self.updates.step = state["step"]
-            self.best = state["best"]
-            self.accelerator.unwrap_model(self.model).load_state_dict(state["model"])
-            for optimizer, saved in zip(self.updates.optimizers, state["optimizers"], strict=True):
-                optimizer.load_state_dict(saved)
-            self.updates.average.load_state_dict(state["average"])
-        except (OSError, EOFError, KeyError, RuntimeError, ValueError, UnpicklingError) as error:
+            self.accelerator.unwrap_model(self.model).load_state_dict(state.model)
+            for optimizer, kept in zip(self.updates.optimizers, state.optimizers, strict=True):
+                restore_optimizer(optimizer, kept)
+            self.updates.average.load_state_dict(state.average)
+        except (KeyError, RuntimeError, ValueError) as error:
             raise CheckpointError(f"{file}: cannot resume from it ({error})") from error
+        self.updates.step = state.step
+        self.best = state.best
 
     def _check_same_run(self, file: Path, started_with: Mapping[str, Any]) -> None:
         """Refuse to continue another run; what the state does not tell, as older ones do not, is taken to be equal."""
