@@ -52,4 +52,5 @@ class JsonLinesWriter:
 
     def close(self) -> None:
         """Close the file, of which every line is on the disk already."""
-        self._file.close()
+        with explain_write_errors(self.path):
+            self._file.close()

@@ -61,7 +61,8 @@ class TrainingState:
         if (folder / _PICKLED_FILE).exists() and not (folder / STATE_FILE).exists():
             raise CheckpointError(
                 f"{folder / _PICKLED_FILE} is a pickle of an older version, and pickles are not opened: its "
-                "checkpoints can be used, but to resume the run take the version that began it, or begin anew with another --out"
+                "checkpoints can be used, but to resume the run take the version that "
+                "began it, or begin anew with another --out"
             )
         try:
             described = json.loads((folder / STATE_FILE).read_text("utf-8"))
