@@ -110,6 +110,26 @@ def test_finished_attempts_are_not_run_again(reference: Episodes, tmp_path: Path
     np.testing.assert_array_equal(read.actions[read.frames(0)], reference.actions[reference.frames(0)])
 
 
+def test_damaged_attempts_are_made_again(
+    reference: Episodes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A power failure leaves files empty or cut short, because attempts do not wait for the disk."""
+    config = CollectConfig("metaworld", ("button-press",), tmp_path / "set", 3)
+    store = AttemptStore(_attempts_folder(MetaWorld(), config))
+    planted = Demonstration(np.full((2, 4), 0.5, np.float32), {STATE: np.zeros((2, 39), np.float32)}, success=True)
+    files = [store.path("button-press", attempt, True) for attempt in range(3)]
+    for attempt, file in enumerate(files):
+        store.save("button-press", attempt, planted)
+        whole = file.read_bytes()
+        file.unlink()
+        file.write_bytes((b"", whole[: len(whole) // 2], whole.replace(b"\x00\x00\x00?", b"\x00\x00\x01?"))[attempt])
+    collect_demonstrations(config)
+    read = open_dataset(tmp_path / "set")
+    np.testing.assert_array_equal(read.actions, reference.actions[: reference.ends[2]])
+    errors = capsys.readouterr().err
+    assert all(f"note: {file} is damaged" in errors for file in files)
+
+
 def test_other_settings_do_not_continue_an_interrupted_collection(tmp_path: Path) -> None:
     folders = {
         _attempts_folder(MetaWorld(), CollectConfig("metaworld", TASKS, tmp_path / "set", 3, **options))
