@@ -1,5 +1,6 @@
 """The `oat` command: verb → function, nothing else."""
 
+import os
 import signal
 import sys
 import traceback
@@ -20,13 +21,13 @@ from oat.evaluation.config import EvalConfig
 from oat.experiments.config import ReproduceConfig
 from oat.export.config import LatencyConfig, Precision
 from oat.io.processes import leave_within
+from oat.io.write_errors import explained, leave_refusals_to_callers
 from oat.robots.trials.config import TrialsConfig
 from oat.serving.config import ServeConfig
 from oat.sims.config import CollectConfig
 from oat.training.config import FitConfig, TrainPolicyConfig
 
 _RENDERED_SIZE = 128
-_INTERRUPTED = 130  # the status that shells expect after Ctrl-C
 _TIDYING_SECONDS = 5.0
 _DESCRIPTION = """Ordered action tokenization: robot action chunks to a few ordered tokens and back.
 
@@ -285,15 +286,38 @@ _BY_KIND: dict[str, Callable[[Sequence[str]], Any]] = {
 """Verbs whose options depend on what is chosen; what `VERBS` holds of them has the usual choice."""
 
 
-def _interrupt_once(number: int, frame: FrameType | None) -> None:
-    """Ctrl-C stops the verb; pressed again, it does not disturb the tidying up, which takes a moment."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    raise KeyboardInterrupt
+class _Interruption:
+    """Let Ctrl-C or SIGTERM stop the verb; sent again, they do not disturb the tidying up, which takes a moment."""
+
+    def __init__(self) -> None:
+        self.number = signal.SIGINT
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._interrupt)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        self.number = signal.Signals(number)
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    @property
+    def status(self) -> int:
+        """Return the status that shells expect after the signal."""
+        return 128 + self.number
+
+
+def _abandon_output() -> None:
+    """Drop what standard output could not take: Python would try again on its way out, and complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one verb; a user's mistake ends with one line and status 1, a wrong command line with status 2."""
-    signal.signal(signal.SIGINT, _interrupt_once)
+    interruption = _Interruption()
+    leave_refusals_to_callers()
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
@@ -302,16 +326,21 @@ def main(arguments: list[str] | None = None) -> None:
         tyro.extras.subcommand_cli_from_dict(
             {**VERBS, **chosen}, prog="oat", description=_DESCRIPTION, args=words or ["--help"]
         )
-    except OatError as error:
+        sys.stdout.flush()  # now, when a full disk under it can still be told
+    except (OatError, OSError) as error:
+        told = explained(error) if isinstance(error, OSError) and not isinstance(error, OatError) else error
+        if told is None:
+            raise
         if debug:
             traceback.print_exc()
         Console(stderr=True, soft_wrap=True).print(
-            f"[bold red]error:[/] {escape(' '.join(str(error).split()))}", highlight=False
+            f"[bold red]error:[/] {escape(' '.join(str(told).split()))}", highlight=False
         )
+        _abandon_output()
         sys.exit(1)
     except KeyboardInterrupt as interrupt:
-        told = str(interrupt) or "interrupted; nothing is half-written, the same command can be run again"
-        Console(stderr=True, soft_wrap=True).print(told, highlight=False, markup=False)
-        sys.stdout.flush()
-        leave_within(_TIDYING_SECONDS, _INTERRUPTED)
-        sys.exit(_INTERRUPTED)
+        reason = str(interrupt) or "interrupted; nothing is half-written, the same command can be run again"
+        Console(stderr=True, soft_wrap=True).print(reason, highlight=False, markup=False)
+        _abandon_output()
+        leave_within(_TIDYING_SECONDS, interruption.status)
+        sys.exit(interruption.status)

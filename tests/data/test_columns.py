@@ -69,6 +69,27 @@ def test_a_changed_file_is_decoded_again(tmp_path: Path, monkeypatch: pytest.Mon
     assert source.decoded == 2
 
 
+def test_a_damaged_cache_is_decoded_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(columns, "MAP_ABOVE_BYTES", 8)
+    source = Source(tmp_path / "f")
+    source.load()
+    (cached,) = cache_directory().iterdir()
+    whole = cached.read_bytes()
+    np.save(tmp_path / "short.npy", np.zeros((5, 2), np.float32))
+    np.save(tmp_path / "double.npy", np.zeros((6, 2)))
+    others = [(tmp_path / name).read_bytes() for name in ("short.npy", "double.npy")]
+    for number, content in enumerate((b"", whole[:50], whole[:-4], b"x" * len(whole), *others), start=2):
+        cached.unlink()
+        cached.write_bytes(content)
+        np.testing.assert_array_equal(source.load(), source.values)
+        assert source.decoded == number
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"note: {cached} is damaged")
+        assert line.endswith("it is made again")
+
+
 @pytest.mark.parametrize("limit", [8, 1 << 20])
 def test_wrong_row_counts_are_refused_and_not_cached(
     limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,14 +1,14 @@
 """Files and directories appear complete or not at all."""
 
 import os
-import subprocess
-import sys
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from oat.errors import DatasetExists, WriteFailed
-from oat.io.atomic import StagedDirectory, exclusive, identity, staged_directory, staged_file
+from oat.io.atomic import StagedDirectory, new_file, staged_directory, staged_file
 
 
 def _fail() -> None:
@@ -46,28 +46,66 @@ def test_a_directory_replaces_another(exchange: str, tmp_path: Path, monkeypatch
 
 
 def test_what_dead_writers_left_is_removed_and_living_ones_are_not(tmp_path: Path) -> None:
-    living = StagedDirectory(tmp_path / "set", None)
+    living = StagedDirectory(tmp_path / "set")
     dead = living.path.with_name(living.path.name.replace(f"-{os.getpid()}-", "-999999999-"))
     dead.mkdir()
-    other = StagedDirectory(tmp_path / "set", None)
-    assert living.path.exists()
-    assert other.path.exists()
-    assert not dead.exists()
+    with staged_file(tmp_path / "set.txt") as other:  # another one beside the same place
+        other.touch()
+        assert living.path.exists()
+        assert not dead.exists()
 
 
+def test_a_directory_is_staged_by_one_at_a_time(tmp_path: Path) -> None:
+    target = tmp_path / "set"
+    first = StagedDirectory(target)
+    with pytest.raises(DatasetExists, match="another process is writing"):
+        StagedDirectory(target)
+    (first.path / "file").write_text("first")
+    first.commit()
+    with staged_directory(target) as second:
+        (second / "file").write_text("second")
+    assert (target / "file").read_text() == "second"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def _replaced(target: Path) -> None:
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir()
+    (target / "file").write_text("theirs")
+
+
+def _edited(target: Path) -> None:
+    target.mkdir(exist_ok=True)
+    (target / "file").write_text("theirs")
+
+
+@pytest.mark.parametrize("change", [_replaced, _edited])
 @pytest.mark.parametrize("existed", [False, True])
-def test_what_another_process_wrote_meanwhile_is_never_replaced(existed: bool, tmp_path: Path) -> None:
+def test_what_others_wrote_meanwhile_is_never_replaced(
+    existed: bool, change: Callable[[Path], None], tmp_path: Path
+) -> None:
+    """By programs that know nothing of our locks."""
     target = tmp_path / "set"
     if existed:
         target.mkdir()
-    mine = StagedDirectory(target, identity(target))
-    with staged_directory(target) as theirs:
-        (theirs / "file").write_text("theirs")
-    with pytest.raises(DatasetExists, match="changed by another process"):
-        mine.commit()
+        (target / "file").write_text("ours")
+    mine = StagedDirectory(target)
+    (mine.path / "file").write_text("mine")
+    change(target)
+    for attempt in (mine.check, mine.commit):
+        with pytest.raises(DatasetExists, match="changed by another process"):
+            attempt()
     mine.discard()
     assert (target / "file").read_text() == "theirs"
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_new_file_is_never_one_that_is_there(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("shared")
+    with pytest.raises(FileExistsError):
+        new_file(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "shared"
+    assert new_file(tmp_path / "deep" / "file").read_text() == ""
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
@@ -78,20 +116,6 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
             (staging / "file").write_text(text)
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "disk" / "set" / "file").read_text() == "second"
-
-
-_HOLD = (
-    sys.executable,
-    "-c",
-    "import sys, pathlib, oat.io.atomic as a\nwith a.exclusive(pathlib.Path(sys.argv[1]), 'holding it'): pass",
-)
-
-
-def test_a_folder_is_held_by_one_process(tmp_path: Path) -> None:
-    with exclusive(tmp_path / "work", "working"):
-        done = subprocess.run([*_HOLD, str(tmp_path / "work")], capture_output=True, text=True, check=False)
-        assert "another process is holding it" in done.stderr
-    assert subprocess.run([*_HOLD, str(tmp_path / "work")], check=False).returncode == 0
 
 
 def test_refusals_of_the_system_are_explained(tmp_path: Path) -> None:

@@ -5,16 +5,18 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from oat.data.episodes import IMAGES, STATE, Episodes, open_dataset
+from oat.data.lerobot import LeRobotWriter
 from oat.data.provenance import read_provenance
 from oat.errors import DatasetExists, InvalidEpisode, InvalidOption, SimulatorError, UnknownName
 from oat.interfaces import Demonstration, ExpertConfig
-from oat.io.atomic import exclusive
+from oat.io.locks import exclusive
 from oat.sims import load_simulator
 from oat.sims.collect import AttemptPlan, AttemptStore, _attempts_folder, attempt_seed, collect_demonstrations
 from oat.sims.config import CollectConfig
@@ -108,6 +110,26 @@ def test_finished_attempts_are_not_run_again(reference: Episodes, tmp_path: Path
     np.testing.assert_array_equal(read.actions[read.frames(0)], reference.actions[reference.frames(0)])
 
 
+def test_damaged_attempts_are_made_again(
+    reference: Episodes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A power failure leaves files empty or cut short, because attempts do not wait for the disk."""
+    config = CollectConfig("metaworld", ("button-press",), tmp_path / "set", 3)
+    store = AttemptStore(_attempts_folder(MetaWorld(), config))
+    planted = Demonstration(np.full((2, 4), 0.5, np.float32), {STATE: np.zeros((2, 39), np.float32)}, success=True)
+    files = [store.path("button-press", attempt, True) for attempt in range(3)]
+    for attempt, file in enumerate(files):
+        store.save("button-press", attempt, planted)
+        whole = file.read_bytes()
+        file.unlink()
+        file.write_bytes((b"", whole[: len(whole) // 2], whole.replace(b"\x00\x00\x00?", b"\x00\x00\x01?"))[attempt])
+    collect_demonstrations(config)
+    read = open_dataset(tmp_path / "set")
+    np.testing.assert_array_equal(read.actions, reference.actions[: reference.ends[2]])
+    errors = capsys.readouterr().err
+    assert all(f"note: {file} is damaged" in errors for file in files)
+
+
 def test_other_settings_do_not_continue_an_interrupted_collection(tmp_path: Path) -> None:
     folders = {
         _attempts_folder(MetaWorld(), CollectConfig("metaworld", TASKS, tmp_path / "set", 3, **options))
@@ -119,12 +141,18 @@ def test_other_settings_do_not_continue_an_interrupted_collection(tmp_path: Path
 
 
 def test_two_collectors_do_not_share_an_output(tmp_path: Path) -> None:
+    """Not even with other seeds, whose attempts lie in other folders."""
     config = CollectConfig("metaworld", TASKS, tmp_path / "set", 1)
     with (
         exclusive(_attempts_folder(MetaWorld(), config), "collecting"),
         pytest.raises(DatasetExists, match="another process is collecting"),
     ):
         collect_demonstrations(config)
+    writer = LeRobotWriter(tmp_path / "set", 80)
+    with pytest.raises(DatasetExists, match="another process is writing"):
+        collect_demonstrations(replace(config, seed=1))
+    writer.discard()
+    assert not _attempts_folder(MetaWorld(), replace(config, seed=1)).exists()
 
 
 @pytest.mark.parametrize("presses", [1, 2])

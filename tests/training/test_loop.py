@@ -2,10 +2,13 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +19,7 @@ from safetensors.torch import load_file
 from oat.data.chunks import Batch, WindowConfig, Windows
 from oat.data.episodes import open_dataset
 from oat.errors import CheckpointError, DatasetExists, WriteFailed
-from oat.io.atomic import exclusive
+from oat.io.locks import exclusive
 from oat.io.training_record import Measures, TrainingRecord
 from oat.nn.recipe import TrainConfig
 from oat.tokenizers import OATTokenizer
@@ -25,6 +28,8 @@ from oat.tokenizers.space import ActionSpace
 from oat.training.config import FitConfig
 from oat.training.fitting import TokenizerTraining
 from oat.training.loop import train
+from oat.training.optimizers import make_optimizers
+from oat.training.state import TrainingState, optimizer_tensors, restore_optimizer
 from oat.training.task import TrainingFailed
 from oat.training.tokenizers import fit_tokenizer
 from tests.tokenizers.fitted import HORIZON, fitted, smooth_chunks, untrained
@@ -72,14 +77,13 @@ def test_a_killed_run_ends_as_if_it_had_not_been_killed(data: Path, tmp_path: Pa
     assert whole.returncode == 0, errors
     killed = _start(data, tmp_path / "killed")
     deadline = time.monotonic() + 200
-    while not (tmp_path / "killed" / "last" / "training_state.pt").exists():
+    while not (tmp_path / "killed" / "last" / "training_state.json").exists():
         assert time.monotonic() < deadline
         assert killed.poll() is None
         time.sleep(0.002)
     os.kill(killed.pid, signal.SIGKILL)
     killed.communicate()
-    state = torch.load(tmp_path / "killed" / "last" / "training_state.pt", weights_only=True)
-    assert state["step"] < 60
+    assert TrainingState.read(tmp_path / "killed" / "last").step < 60
     resumed = _start(data, tmp_path / "killed")
     _, errors = resumed.communicate(timeout=200)
     assert resumed.returncode == 0, errors
@@ -127,16 +131,83 @@ def test_wandb_logs_when_asked(data: Path, tmp_path: Path) -> None:
     assert {log.stem for log in logs} == {f"run-{(tmp_path / 'run' / 'wandb_id.txt').read_text()}"}
 
 
-@pytest.mark.parametrize("size", [0, 10, 1000])
-def test_a_damaged_training_state_is_refused(data: Path, tmp_path: Path, size: int) -> None:
-    _fit(data, tmp_path / "run", "--steps", "1")
-    state = tmp_path / "run" / "last" / "training_state.pt"
-    state.write_bytes(state.read_bytes()[:size])
-    config = FitConfig.of(
-        data, tmp_path / "run", "quest", "tiny", action_horizon=8, resume=True, steps=2, batch_size=16
-    )
-    with pytest.raises(CheckpointError, match="cannot resume"):
-        fit_tokenizer(config)
+def _bytes_changed(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def test_a_damaged_training_state_is_refused(data: Path, tmp_path: Path) -> None:
+    config = FitConfig.of(data, tmp_path / "run", "quest", "tiny", action_horizon=8, steps=1, batch_size=16)
+    fit_tokenizer(config)
+    assert config.recipe is not None
+    again = replace(config, resume=True, recipe=replace(config.recipe, steps=2))
+    last = tmp_path / "run" / "last"
+    assert not list(last.rglob("*.pt"))
+    shutil.copytree(last, tmp_path / "sound")
+
+    def edit(old: str, new: str) -> Callable[[Path], object]:
+        return lambda file: file.write_text(file.read_text().replace(old, new))
+
+    cases: list[tuple[str, Callable[[Path], object]]] = [
+        ("training_state.json", Path.unlink),
+        ("training_state.json", lambda file: file.write_text("")),
+        ("training_state.json", lambda file: file.write_text("[]")),
+        ("training_state.json", edit('"step": 1', '"step": null')),
+        (
+            "training_state.json",
+            edit('"optimizers": 1', '"optimizers": 0'),
+        ),
+        ("training_state.safetensors", Path.unlink),
+        ("training_state.safetensors", lambda file: file.write_bytes(file.read_bytes()[:1000])),
+        ("training_state.safetensors", _bytes_changed),
+    ]
+    for name, damage in cases:
+        damage(last / name)
+        with pytest.raises(CheckpointError, match="cannot resume"):
+            fit_tokenizer(again)
+        shutil.rmtree(last)
+        shutil.copytree(tmp_path / "sound", last)
+    fit_tokenizer(again)
+    assert TrainingState.read(last).step == 2
+
+
+def test_the_pickled_state_of_an_older_version_is_not_opened(data: Path, tmp_path: Path) -> None:
+    config = FitConfig.of(data, tmp_path / "run", "quest", "tiny", action_horizon=8, steps=1, batch_size=16)
+    fit_tokenizer(config)
+    last = tmp_path / "run" / "last"
+    (last / "training_state.json").unlink()
+    (last / "training_state.pt").write_bytes(b"cos\nsystem\n(S'touch opened'\ntR.")
+    with pytest.raises(CheckpointError, match="is a pickle of an older version, and pickles are not opened"):
+        fit_tokenizer(replace(config, resume=True))
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_state_is_read_back_bit_by_bit(optimizer: str, tmp_path: Path) -> None:
+    """Also that of weights that two names share."""
+    torch.manual_seed(0)
+    module = torch.nn.ModuleDict({"blocks": torch.nn.Linear(3, 3), "other": torch.nn.Linear(3, 3)})
+    module["other"].weight = module["blocks"].weight
+    config = TrainConfig(optimizer=optimizer)  # type: ignore[arg-type]
+    optimizers = make_optimizers(module, {}, config)
+    for _ in range(3):
+        module["other"](module["blocks"](torch.randn(5, 3))).square().sum().backward()
+        for each in optimizers:
+            each.step()
+    kept = [optimizer_tensors(each) for each in optimizers]
+    state = TrainingState({"seed": 0}, 3, 0.1 + 0.2, module.state_dict(), module.state_dict(), kept)
+    state.write(tmp_path)
+    read = TrainingState.read(tmp_path)
+    assert (read.started_with, read.step, read.best) == ({"seed": 0}, 3, 0.1 + 0.2)
+    fresh = make_optimizers(module, {}, config)
+    for each, tensors in zip(fresh, read.optimizers, strict=True):
+        restore_optimizer(each, tensors)
+    for one, two in zip(optimizers, fresh, strict=True):
+        torch.testing.assert_close(one.state_dict()["state"], two.state_dict()["state"], rtol=0, atol=0)
+    torch.testing.assert_close(dict(read.model), dict(module.state_dict()), rtol=0, atol=0)
+    (first, *_) = read.optimizers
+    with pytest.raises(ValueError, match="must have the shape"):
+        restore_optimizer(fresh[0], {0: {name: torch.zeros(7, 7) for name in first[0]}})
 
 
 def test_a_run_is_not_overwritten_unasked(data: Path, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from oat.tokenizers.base import BaseTokenizer
 from oat.training import policies as policy_training
 from oat.training.config import FitConfig, TrainPolicyConfig
 from oat.training.policies import PolicyTraining, train_policy
+from oat.training.state import TrainingState
 from oat.training.tokenizers import fit_tokenizer
 from tests.datasets import CAMERA, WRITERS, make_episodes
 
@@ -150,8 +151,7 @@ def test_it_learns(policy: Any, data: Path, tmp_path: Path) -> None:
     losses = [entry["loss"] for entry in _log(out) if "loss" in entry]
     assert len(scores) == len(losses) == 3
     assert losses[-1] < 0.9 * losses[0]
-    state = torch.load(out / "last" / "training_state.pt", weights_only=True)
-    assert state["best"] == min(scores)
+    assert TrainingState.read(out / "last").best == min(scores)
     assert (load_file(out / "best" / "model.safetensors")["backbone.norm.weight"] != 1).any()
 
 
@@ -206,13 +206,12 @@ def test_a_run_is_resumed_as_it_was_started(data: Path, tmp_path: Path) -> None:
     data.rename(tmp_path / "moved.npz")
     config = replace(config, data=tmp_path / "moved.npz")
     train_policy(replace(config, recipe=FEW))
-    state_file = tmp_path / "policy" / "last" / "training_state.pt"
-    state = torch.load(state_file, weights_only=True)
-    assert state["step"] == 4
-    del state["started_with"]
-    torch.save(state, state_file)
+    last = tmp_path / "policy" / "last"
+    state = TrainingState.read(last)
+    assert state.step == 4
+    replace(state, started_with={}).write(last)
     train_policy(replace(config, recipe=replace(FEW, steps=5, batch_size=8)))
-    assert torch.load(state_file, weights_only=True)["step"] == 5
+    assert TrainingState.read(last).step == 5
 
 
 def test_a_diffusion_run_and_a_tokenizer_s_are_resumed_as_they_were_started(data: Path, tmp_path: Path) -> None:

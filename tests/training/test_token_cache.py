@@ -170,13 +170,22 @@ def test_images_are_not_read() -> None:
     assert len(cache_tokens(tokenizer_of("quest"), _windows(episodes, CAMERA))) == 96
 
 
-def test_a_damaged_cache_is_computed_again(encoded: Counter[str], cache: Path) -> None:
-    """A file that a disk error cut short, or that is no array at all."""
+def test_a_damaged_cache_is_computed_again(
+    encoded: Counter[str], cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file that a disk error cut short, that is no array at all, or one of other tokens, and this is told."""
     tokenizer, windows = tokenizer_of("quest"), _windows()
     expected = cache_tokens(tokenizer, windows)[np.arange(96)].tolist()
     (file,) = cache.iterdir()
-    for content in (file.read_bytes()[:-100], b"", b"nonsense"):
+    table = np.load(file)
+    contents = [file.read_bytes()[:-100], b"", b"nonsense"]
+    for wrong in (table[:50], table + tokenizer.vocab_size, -1 - table, table.astype(np.int64), table[0]):
+        np.save(tmp_path / "wrong.npy", wrong)
+        contents.append((tmp_path / "wrong.npy").read_bytes())
+    capsys.readouterr()
+    for content in contents:
         file.unlink()
         file.write_bytes(content)
         assert cache_tokens(tokenizer, windows)[np.arange(96)].tolist() == expected
-    assert encoded.total() == 4 * len(windows)
+        assert capsys.readouterr().err.startswith(f"note: {file} is damaged")
+    assert encoded.total() == (1 + len(contents)) * len(windows)

@@ -18,6 +18,7 @@ import numpy as np
 
 from oat.errors import CorruptDataset, WriteFailed
 from oat.io.atomic import staged_file
+from oat.io.notes import note
 
 FLOAT32 = np.dtype(np.float32)
 UINT8 = np.dtype(np.uint8)
@@ -44,9 +45,31 @@ def load_column(
         array.flags.writeable = False
         return array
     cached = cache_directory() / f"{_fingerprint(name, sources)}.npy"
-    if not cached.exists():
+    column = map_cached(cached, FLOAT32, shape)
+    if column is None:
         _write_cache(cached, name, shape, blocks())
-    return np.asarray(np.load(cached, mmap_mode="r"))  # a plain view of the map: np.memmap's own indexing is slower
+        column = map_cached(cached, FLOAT32, shape)
+        assert column is not None, "what was just written is there"
+    return column
+
+
+def map_cached(file: Path, dtype: np.dtype[Any], shape: tuple[int | None, ...]) -> np.ndarray | None:
+    """Map an array that was kept in a file; None if it has to be made, or made again because the file is damaged.
+
+    A length that is None may be any. Damage is told, because making large arrays again takes a while.
+    """
+    try:
+        array = np.asarray(np.load(file, mmap_mode="r"))  # a plain view of the map: np.memmap's own indexing is slower
+    except FileNotFoundError:
+        return None
+    except (ValueError, EOFError, OSError) as error:
+        note(f"{file} is damaged ({error}); it is made again")
+        return None
+    fits = array.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape, array.shape, strict=True))
+    if array.dtype != dtype or not fits:
+        note(f"{file} is damaged (it holds {array.dtype} of shape {array.shape}); it is made again")
+        return None
+    return array
 
 
 def _write_cache(cached: Path, name: str, shape: tuple[int, ...], blocks: Iterable[np.ndarray]) -> None:

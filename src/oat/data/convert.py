@@ -8,6 +8,7 @@ from rich.console import Console
 from oat.data.episodes import CameraStorage, Episodes, WhenExists, open_dataset
 from oat.data.lerobot import LeRobotWriter, copy_episode
 from oat.errors import InvalidOption
+from oat.io.notes import note
 from oat.io.progress import progress_bar
 
 ASSUMED_FPS = 10.0
@@ -42,7 +43,7 @@ def convert_dataset(
         action_names=episodes.action_names,
     )
     if episodes.subsets and (lost := writer.record_subsets(episodes.subsets)):
-        _note(
+        note(
             f"{', '.join(lost)} of {episodes.source}: no range of episodes, which is all that a LeRobot split can be, "
             "so left out; convert each with --subset to keep them apart"
         )
@@ -57,10 +58,5 @@ def convert_dataset(
 
 def _assume_fps(episodes: Episodes) -> float:
     """Return the frequency that is assumed, and say so."""
-    _note(f"{episodes.source} does not record its control frequency; assuming {ASSUMED_FPS:g} (--fps to change)")
+    note(f"{episodes.source} does not record its control frequency; assuming {ASSUMED_FPS:g} (--fps to change)")
     return ASSUMED_FPS
-
-
-def _note(text: str) -> None:
-    """Print a remark on standard error, so that it does not mix with what the command prints."""
-    Console(stderr=True, soft_wrap=True).print(f"note: {text}", highlight=False, markup=False)

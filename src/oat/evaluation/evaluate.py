@@ -26,7 +26,8 @@ from oat.evaluation.workers.pool import EnvironmentPool, Transport
 from oat.evaluation.workers.processes import LocalProcesses
 from oat.evaluation.workers.ray import RayActors
 from oat.evaluation.workers.worker import make_environment
-from oat.io.atomic import exclusive, explain_write_errors, staged_file
+from oat.io.atomic import staged_file
+from oat.io.locks import exclusive
 from oat.io.progress import Progress, progress_bar
 from oat.policies import Policy, load_policy
 from oat.protocol import Protocol
@@ -122,7 +123,7 @@ class Ledger:
         # The video comes first: an evaluation that resumes finds the record only where both are complete.
         if video is not None:
             path = self.video_path(record.key)
-            with explain_write_errors(path), staged_file(path) as staging:
+            with staged_file(path) as staging:
                 staging.write_bytes(video)
         if is_new:
             self.log.append(record)

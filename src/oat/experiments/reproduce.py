@@ -12,7 +12,7 @@ from oat.experiments.study.publish import publish
 from oat.experiments.study.scales import SCALES
 from oat.experiments.study.scheduler import Submit, open_workers, perform_all
 from oat.experiments.study.study import Study
-from oat.io.atomic import exclusive
+from oat.io.locks import exclusive
 from oat.sims.rendering import INSTALL_COMMAND, graphics_library
 from oat.tables.files import write_tables
 from oat.tables.terminal import to_terminal

@@ -2,38 +2,20 @@
 
 import ctypes
 import errno
+import hashlib
 import os
 import secrets
 import shutil
 import socket
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 
-from oat.errors import DatasetExists, WriteFailed
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_FORBIDDEN = (errno.EACCES, errno.EPERM)
-
-
-@contextmanager
-def explain_write_errors(target: Path) -> Iterator[None]:
-    """Turn the operating system's refusal to write into an error that says what to do."""
-    try:
-        yield
-    except OSError as error:
-        if "No space left" in str(error) or error.errno in _FULL:  # Arrow keeps the number only in its text
-            reason = "the disk is full"
-            remedy = "free some space and run again"
-        elif error.errno in _FORBIDDEN:
-            reason = os.strerror(error.errno)
-            remedy = "check the owner and mode of its directory"
-        else:
-            reason = error.strerror or str(error)
-            remedy = "choose another place"
-        raise WriteFailed(
-            f"cannot write {target}: {reason}. Nothing that existed before was changed; {remedy}."
-        ) from error
+from oat.errors import DatasetExists
+from oat.io.locks import Lock
+from oat.io.write_errors import explain_write_errors
 
 
 @contextmanager
@@ -55,29 +37,48 @@ def staged_file(target: Path, durable: bool = True) -> Iterator[Path]:
             staging.unlink(missing_ok=True)
 
 
-def identity(path: Path) -> int | None:
-    """Return a number by which to tell whether a path still names the same directory; None when there is nothing."""
-    # The inode: a directory that is renamed into the same place has another one.
+def identity(path: Path) -> str | None:
+    """Return text that changes with a directory and with any file below it; None when there is nothing."""
+    # Inodes, because a directory that is renamed into the same place has another one; sizes and times, because
+    # other programs write into directories where they are.
     try:
-        return path.stat().st_ino
+        inode = path.stat().st_ino
     except (FileNotFoundError, NotADirectoryError):
         return None
+    digest = hashlib.blake2b(str(inode).encode(), digest_size=16)
+    for file in sorted(path.rglob("*")):
+        status = file.lstat()
+        if not stat.S_ISDIR(status.st_mode):
+            described = (str(file.relative_to(path)), status.st_ino, status.st_size, status.st_mtime_ns)
+            digest.update(repr(described).encode())
+    return digest.hexdigest()
 
 
 class StagedDirectory:
     """Build a directory beside `target`; `commit` puts it in target's place at once, `discard` removes it.
 
-    `replaces` is the identity of what may be replaced (see `identity`): if another process changes the target in the
-    meantime, `commit` refuses, and what the other wrote stays.
+    Until then no other process of ours can stage the same target. Others do not ask: if the target is not what it was
+    when this began, `commit` refuses, and what is there stays.
     """
 
-    def __init__(self, target: Path, replaces: int | None) -> None:
+    def __init__(self, target: Path) -> None:
         self.target = target.resolve()
-        self.replaces = replaces
+        self._lock = Lock(self.target.with_name(f".{self.target.name[:100]}.lock"), f"writing {target}")
         with explain_write_errors(self.target):
-            self.target.parent.mkdir(parents=True, exist_ok=True)
-            self.path = _beside(self.target)
-            self.path.mkdir()
+            self._replaces = identity(self.target)
+
+    @cached_property
+    def path(self) -> Path:
+        """Return the directory to fill, which is made when it is first asked for."""
+        with explain_write_errors(self.target):
+            path = _beside(self.target)
+            path.mkdir()
+        return path
+
+    def check(self) -> None:
+        """Raise `DatasetExists` if the target is not what it was when the staging began."""
+        if identity(self.target) != self._replaces:
+            raise self._changed()
 
     def commit(self) -> None:
         """Make the directory appear at `target`; raise `DatasetExists` if another process changed it meanwhile."""
@@ -86,11 +87,13 @@ class StagedDirectory:
             for file in self.path.rglob("*"):
                 if file.is_file():
                     _sync(file)
-            if self.replaces is None:
+            self.check()
+            if self._replaces is None:
                 self._move()
             else:
                 self._swap()
             _sync(self.target.parent)  # the renaming itself is an entry of the parent directory
+        self._lock.release()
 
     def _move(self) -> None:
         try:
@@ -101,10 +104,8 @@ class StagedDirectory:
             raise
 
     def _swap(self) -> None:
-        if identity(self.target) is None:
-            raise self._changed()
         _exchange(self.path, self.target)
-        if identity(self.path) != self.replaces:  # not the one we read: put it back
+        if identity(self.path) != self._replaces:  # not the one we read: put it back
             _exchange(self.path, self.target)
             raise self._changed()
         shutil.rmtree(self.path, ignore_errors=True)
@@ -113,14 +114,16 @@ class StagedDirectory:
         return DatasetExists(f"{self.target} was changed by another process in the meantime; it was left as it is")
 
     def discard(self) -> None:
-        """Remove what was built, if it was not put in place; this may be called twice."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Remove what was built, if it was not put in place, and free the target; this may be called twice."""
+        if "path" in self.__dict__:  # not asked for in vain: it would be made only to be removed
+            shutil.rmtree(self.path, ignore_errors=True)
+        self._lock.release()
 
 
 @contextmanager
 def staged_directory(target: Path) -> Iterator[Path]:
     """Yield a directory to fill that appears at `target`, replacing what is there, when the block succeeds."""
-    staging = StagedDirectory(target, identity(target))
+    staging = StagedDirectory(target)
     try:
         with explain_write_errors(staging.target):
             yield staging.path
@@ -129,21 +132,14 @@ def staged_directory(target: Path) -> Iterator[Path]:
         staging.discard()
 
 
-@contextmanager
-def exclusive(folder: Path, purpose: str) -> Iterator[None]:
-    """Lock a folder against other processes; the lock ends with this process, however it ends."""
-    with explain_write_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / "lock").open("w")
-    with lock as file:
-        if os.name == "posix":
-            import fcntl
+def new_file(path: Path) -> Path:
+    """Return the path, at which there is now a new empty file; one that is there already is refused, not opened.
 
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise DatasetExists(f"another process is {purpose}; wait for it, or choose another path") from error
-        yield
+    What lies in a staged directory may be a link to a file of the set that it continues.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(exist_ok=False)
+    return path
 
 
 def link_or_copy(source: Path, destination: Path) -> None:

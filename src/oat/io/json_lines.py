@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from oat.errors import CorruptDataset
-from oat.io.atomic import explain_write_errors
+from oat.io.write_errors import explain_write_errors
 
 Parsed = TypeVar("Parsed")
 
@@ -52,4 +52,5 @@ class JsonLinesWriter:
 
     def close(self) -> None:
         """Close the file, of which every line is on the disk already."""
-        self._file.close()
+        with explain_write_errors(self.path):
+            self._file.close()

@@ -8,7 +8,11 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing import resource_tracker
+from typing import Any
+
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextlib.contextmanager
@@ -16,7 +20,7 @@ def worker_pool(processes: int) -> Iterator[ProcessPoolExecutor]:
     """Yield a pool whose processes are ended at once when the block is left by an error or Ctrl-C."""
     spawn = multiprocessing.get_context("spawn")  # a fork would carry over graphics contexts and file handles
     others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(processes, spawn, _start_worker)
+    pool = _Pool(processes, spawn, start_worker)
     with single_threaded():
         try:
             yield pool
@@ -26,6 +30,49 @@ def worker_pool(processes: int) -> Iterator[ProcessPoolExecutor]:
                 worker.terminate()
             raise
         pool.shutdown()
+
+
+class _Pool(ProcessPoolExecutor):
+    """Start processes as they are needed, which is while a task is submitted."""
+
+    def submit(self, *values: Any, **named: Any) -> "Future[Any]":
+        with interrupts_for_us_only():
+            return super().submit(*values, **named)
+
+
+@contextlib.contextmanager
+def interrupts_for_us_only() -> Iterator[None]:
+    """Keep Ctrl-C from the processes that are started inside the block; this one receives it when the block ends.
+
+    A terminal sends it to all processes of the group. One that is still importing could only print a traceback.
+    """
+    if os.name != "posix":
+        yield
+        return
+    resource_tracker.ensure_running()  # while it starts, it would undo what follows
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # processes begin with their parent's mask
+    try:
+        with _later_interrupts():
+            yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _later_interrupts() -> Iterator[None]:
+    """Put off the handling of signals: a process that is left half-started would complain."""
+    if threading.current_thread() is not threading.main_thread():  # which alone handles signals
+        yield
+        return
+    came: list[int] = []
+    before = {number: signal.signal(number, lambda number, _: came.append(number)) for number in _INTERRUPTS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for late in came:
+            signal.raise_signal(late)
 
 
 @contextlib.contextmanager
@@ -56,8 +103,11 @@ def leave_within(seconds: float, status: int) -> None:
     threading.Thread(target=leave, daemon=True).start()
 
 
-def _start_worker() -> None:
-    """Prepare a worker: leave Ctrl-C to the parent, and exit as soon as the parent is gone."""
+def start_worker(*_: object) -> None:
+    """Prepare a process that another one started: leave Ctrl-C to the parent, and exit as soon as the parent is gone.
+
+    Every process that we start calls this first; what libraries call it with, such as a number, is of no interest.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to all processes of the group
     parent = multiprocessing.parent_process()
     assert parent is not None

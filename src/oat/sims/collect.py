@@ -9,6 +9,8 @@ import hashlib
 import json
 import shutil
 import time
+import zipfile
+import zlib
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -26,7 +28,9 @@ from oat.data.provenance import read_provenance
 from oat.data.shuffle import derive_key
 from oat.errors import DatasetExists, SimulatorError
 from oat.interfaces import Demonstration, Expert, ExpertConfig, Simulator
-from oat.io.atomic import exclusive, staged_file
+from oat.io.atomic import staged_file
+from oat.io.locks import exclusive
+from oat.io.notes import note
 from oat.io.processes import worker_pool
 from oat.io.progress import progress_bar
 from oat.sims import find_simulator, load_simulator
@@ -64,7 +68,8 @@ class AttemptStore:
 
     def load(self, task: str, attempt: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Return the actions and observations of a successful attempt."""
-        with np.load(self.path(task, attempt, True)) as arrays:
+        # Opened here, because numpy leaves a file open that it cannot read.
+        with self.path(task, attempt, True).open("rb") as file, np.load(file) as arrays:
             observations = {key: arrays[key] for key in arrays.files if key != "action"}
             return arrays["action"], observations
 
@@ -72,6 +77,17 @@ class AttemptStore:
         """Return which attempts at a task are finished, and whether they succeeded."""
         files = (self.folder / task).glob("[0-9]*.*")
         return {int(file.stem): file.suffix == ".npz" for file in files}
+
+    def remove_damaged(self, task: str) -> None:
+        """Remove what a power failure or the disk spoilt of earlier attempts, which are then made again."""
+        for attempt, success in sorted(self.outcomes(task).items()):
+            try:
+                if success:
+                    self.load(task, attempt)
+            except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+                file = self.path(task, attempt, success)
+                note(f"{file} is damaged ({type(error).__name__}: {error}); the attempt is made again")
+                file.unlink()
 
 
 @lru_cache(maxsize=4)
@@ -104,14 +120,17 @@ def collect_demonstrations(config: CollectConfig) -> None:
         config = replace(config, tasks=simulator.tasks)
     for task in config.tasks:
         simulator.check_task(task)
-    writer = _open_writer(simulator, config)  # refuses what cannot be written before anything is collected
     store = AttemptStore(_attempts_folder(simulator, config))
     with exclusive(store.folder, f"collecting {config.out}"):
-        plan = AttemptPlan(config, {task: store.outcomes(task) for task in config.tasks})
         finished = False
         try:
-            _run_attempts(plan, store, writer)
-            _assemble(writer, simulator, plan, store)
+            # The writer comes first: it refuses what cannot be written, and holds the output against others meanwhile.
+            with _open_writer(simulator, config) as writer:
+                for task in config.tasks:
+                    store.remove_damaged(task)
+                plan = AttemptPlan(config, {task: store.outcomes(task) for task in config.tasks})
+                _run_attempts(plan, store, writer)
+                _assemble(writer, simulator, plan, store)
             finished = True
         finally:
             if finished or not any(store.outcomes(task) for task in config.tasks):
@@ -235,7 +254,7 @@ def _assemble(writer: LeRobotWriter, simulator: Simulator, plan: AttemptPlan, st
     """Write the kept attempts, task after task, as one data set."""
     writer.record_provenance(_provenance(simulator, plan))
     episodes = [(task, attempt) for task in plan.config.tasks for attempt in plan.kept(task)]
-    with progress_bar("writing", len(episodes)) as progress, writer:
+    with progress_bar("writing", len(episodes)) as progress:
         for task, attempt in episodes:
             writer.add_episode(task, *store.load(task, attempt))
             progress.advance()

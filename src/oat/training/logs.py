@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from oat.io.atomic import explain_write_errors
 from oat.io.checkpoints import LOG_FILE
 from oat.io.extras import import_extra
+from oat.io.write_errors import explain_write_errors
 
 
 class MetricLog:
@@ -17,6 +17,7 @@ class MetricLog:
     def __init__(self, folder: Path, first_step: int, wandb_project: str | None = None) -> None:
         from torch.utils.tensorboard import SummaryWriter  # only runs in a directory need it
 
+        self._folder = folder
         with explain_write_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             path = folder / LOG_FILE
@@ -30,9 +31,10 @@ class MetricLog:
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Append the values of a step to every log."""
-        self._file.write(json.dumps({"step": step, **values}) + "\n")
-        for name, value in values.items():
-            self._board.add_scalar(name, value, step)
+        with explain_write_errors(self._folder):
+            self._file.write(json.dumps({"step": step, **values}) + "\n")
+            for name, value in values.items():
+                self._board.add_scalar(name, value, step)
         if self._wandb is not None:
             self._wandb.log(dict(values), step=step)
 
@@ -40,8 +42,9 @@ class MetricLog:
         """Finish all logs; what was written is on disk already."""
         if self._wandb is not None:
             self._wandb.finish()
-        self._file.close()
-        self._board.close()
+        with explain_write_errors(self._folder):
+            self._file.close()
+            self._board.close()
 
 
 def _start_wandb(folder: Path, project: str) -> Any:

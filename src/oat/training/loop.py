@@ -1,11 +1,11 @@
 """Training in a run's directory: any model with a loss, on any number of processes, resumable at any moment."""
 
+import json
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
@@ -16,18 +16,20 @@ from torch.utils.data import DataLoader
 from oat.data.chunks import Batch
 from oat.data.stream import Source, window_stream
 from oat.errors import CheckpointError, DatasetExists
-from oat.io.atomic import exclusive, staged_directory
+from oat.io.atomic import staged_directory
 from oat.io.checkpoints import BEST, LAST, config_to_json
+from oat.io.locks import exclusive
+from oat.io.processes import interrupts_for_us_only, start_worker
 from oat.io.progress import progress_bar
 from oat.io.training_record import TrainingRecord
 from oat.nn.recipe import TrainConfig
 from oat.training.logs import MetricLog
 from oat.training.optimizers import make_optimizers
+from oat.training.state import STATE_FILE, TrainingState, optimizer_tensors, restore_optimizer
 from oat.training.steps import SHOW_EVERY, Step, check_loss, check_weights, take_steps
-from oat.training.task import Trainable
+from oat.training.task import Trainable, TrainingFailed
 from oat.training.updates import Updates
 
-STATE_FILE = "training_state.pt"
 _MAY_CHANGE = ("steps", "validate_every", "workers", "compile", "wandb")  # in the recipe of a run that is resumed
 
 
@@ -53,7 +55,21 @@ def train(task: Trainable, source: Source, config: TrainConfig, out: Path, resum
             rank=accelerator.process_index,
             world_size=accelerator.num_processes,
         )
-        run.fit(_read(source, windows, config.workers))
+        with _explained_deaths():
+            run.fit(_read(source, windows, config.workers))
+
+
+@contextmanager
+def _explained_deaths() -> Iterator[None]:
+    """Turn the death of a process that reads ahead, which PyTorch tells only in words, into an error of ours."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not str(error).startswith("DataLoader worker"):
+            raise
+        raise TrainingFailed(
+            "a process that reads demonstrations died (out of memory?); the same command with --resume continues"
+        ) from error
 
 
 def _read(source: Source, windows: Iterator[np.ndarray], workers: int) -> Iterator[Batch]:
@@ -66,9 +82,11 @@ def _read(source: Source, windows: Iterator[np.ndarray], workers: int) -> Iterat
         sampler=windows,
         num_workers=workers,
         collate_fn=_as_read,
+        worker_init_fn=start_worker,
         multiprocessing_context="spawn",  # a fork would copy the locks of threads that decode videos
     )
-    return iter(loader)
+    with interrupts_for_us_only():
+        return iter(loader)
 
 
 def _as_read(batch: Any) -> Any:
@@ -86,7 +104,8 @@ class _Run:
         self.accelerator = accelerator
         self.best = float("inf")
         recipe = {name: value for name, value in config_to_json(config).items() if name not in _MAY_CHANGE}
-        self.started_with = dict(_flat({**recipe, **task.identity(), "data fingerprint": source.fingerprint()}))
+        started_with = dict(_flat({**recipe, **task.identity(), "data fingerprint": source.fingerprint()}))
+        self.started_with = json.loads(json.dumps(started_with))  # as it will be read back, with lists for tuples
         self.model, *optimizers = accelerator.prepare(
             task.module, *make_optimizers(task.module, task.learning_rates(), config)
         )
@@ -159,34 +178,33 @@ class _Run:
                 self.task.save(averaged, folder, progress)
         with staged_directory(self.out / LAST) as folder:
             self.task.save(averaged, folder, progress)
-            torch.save(self._state(), folder / STATE_FILE)
+            self._state().write(folder)
 
-    def _state(self) -> dict[str, Any]:
-        """Return all that `load` needs; no random state is among it, because random numbers follow from the step."""
-        return {
-            "started_with": self.started_with,
-            "step": self.updates.step,
-            "best": self.best,
-            "model": self.accelerator.unwrap_model(self.model).state_dict(),
-            "optimizers": [optimizer.state_dict() for optimizer in self.updates.optimizers],
-            "average": self.updates.average.state_dict(),
-        }
+    def _state(self) -> TrainingState:
+        """Return all that `load` needs."""
+        return TrainingState(
+            started_with=self.started_with,
+            step=self.updates.step,
+            best=self.best,
+            model=self.accelerator.unwrap_model(self.model).state_dict(),
+            average=self.updates.average.state_dict(),
+            optimizers=[optimizer_tensors(optimizer) for optimizer in self.updates.optimizers],
+        )
 
     def load(self) -> None:
         """Take the state of the run's last checkpoint, or raise `CheckpointError`."""
+        state = TrainingState.read(self.out / LAST)
         file = self.out / LAST / STATE_FILE
+        self._check_same_run(file, state.started_with)
         try:
-            # Only tensors and plain values: a run's directory may come from somebody else.
-            state = torch.load(file, map_location="cpu", weights_only=True)
-            self._check_same_run(file, state.get("started_with", {}))
-            self.updates.step = state["step"]
-            self.best = state["best"]
-            self.accelerator.unwrap_model(self.model).load_state_dict(state["model"])
-            for optimizer, saved in zip(self.updates.optimizers, state["optimizers"], strict=True):
-                optimizer.load_state_dict(saved)
-            self.updates.average.load_state_dict(state["average"])
-        except (OSError, EOFError, KeyError, RuntimeError, ValueError, UnpicklingError) as error:
+            self.accelerator.unwrap_model(self.model).load_state_dict(state.model)
+            for optimizer, kept in zip(self.updates.optimizers, state.optimizers, strict=True):
+                restore_optimizer(optimizer, kept)
+            self.updates.average.load_state_dict(state.average)
+        except (KeyError, RuntimeError, ValueError) as error:
             raise CheckpointError(f"{file}: cannot resume from it ({error})") from error
+        self.updates.step = state.step
+        self.best = state.best
 
     def _check_same_run(self, file: Path, started_with: Mapping[str, Any]) -> None:
         """Refuse to continue another run; what the state does not tell, as older ones do not, is taken to be equal."""

@@ -4,16 +4,18 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 from jaxtyping import Int32, Int64
 
 from oat.data.chunks import Batch, WindowConfig, Windows
-from oat.data.columns import cache_directory
+from oat.data.columns import cache_directory, map_cached
 from oat.data.transforms import transform_inputs
 from oat.io.atomic import staged_file
 from oat.io.checkpoints import config_to_json
+from oat.io.notes import note
 from oat.io.progress import progress_bar
 from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.tokens import Tokens
@@ -43,14 +45,28 @@ class TokenCache:
 def cache_tokens(tokenizer: BaseTokenizer, windows: Windows) -> TokenCache:
     """Read the tokens of all windows, or encode them first."""
     file = cache_directory().with_name("tokens") / f"{_fingerprint(tokenizer, windows)}.npy"
-    try:
-        # Mapped rather than read: processes that train together share one copy in memory.
-        return TokenCache(np.load(file, mmap_mode="r"))
-    except (FileNotFoundError, ValueError, EOFError):  # not yet, or damaged
+    found = _read(file, tokenizer, windows)
+    if found is None:
         # Not durable: what a power failure loses is only computed again.
         with staged_file(file, durable=False) as staging, staging.open("wb") as out:
             np.save(out, _encode_all(tokenizer, windows))
-    return TokenCache(np.load(file, mmap_mode="r"))
+        found = _read(file, tokenizer, windows)
+        assert found is not None, "what was just written is there"
+    return found
+
+
+def _read(file: Path, tokenizer: BaseTokenizer, windows: Windows) -> TokenCache | None:
+    """Return the tokens that were kept; None if there are none, or not those of so many windows."""
+    # Mapped rather than read: processes that train together share one copy in memory.
+    table = map_cached(file, np.dtype(np.int32), (len(windows), None))
+    if table is None:
+        return None
+    ids = table[:, :-1]
+    lengths = table[:, -1]
+    if ((ids < 0) | (ids >= tokenizer.vocab_size)).any() or ((lengths < 0) | (lengths > ids.shape[1])).any():
+        note(f"{file} is damaged (it holds what are no tokens); it is made again")
+        return None
+    return TokenCache(table)
 
 
 def encode_batch(tokenizer: BaseTokenizer, batch: Batch) -> Tokens:

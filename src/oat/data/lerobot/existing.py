@@ -1,5 +1,6 @@
 """What a LeRobotDataset at the writer's target already holds, which a writer that appends continues."""
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ class ExistingSet:
             episodes=int(info["total_episodes"]),
             frames=int(info["total_frames"]),
             provenance=tuple(read_provenance(path)),
-            next_file=1 + _last_file(read_episode_table(path)),
+            next_file=1 + max(_last_file(read_episode_table(path)), _last_on_disk(path)),
         )
 
 
@@ -60,3 +61,9 @@ def _last_file(episodes: pa.Table) -> int:
             episodes[f"{column}/chunk_index"].to_pylist(), episodes[f"{column}/file_index"].to_pylist(), strict=True
         )
     )
+
+
+def _last_on_disk(path: Path) -> int:
+    """Return the largest number of any file that is there, whether an episode names it or not."""
+    found = (re.fullmatch(r"chunk-(\d+)/file-(\d+)\..*", f"{f.parent.name}/{f.name}") for f in path.rglob("file-*"))
+    return max((int(match[1]) * CHUNK_FILES + int(match[2]) for match in found if match), default=-1)

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from oat.data.episodes import is_image
 from oat.data.lerobot.schemas import IMAGE_TYPE
 from oat.data.video import VideoEncoder
+from oat.io.atomic import new_file
 from oat.io.extras import import_extra
 
 CHUNK_FILES = 1000
@@ -63,8 +64,7 @@ class DataFiles:
         if self._writer is None:
             chunk, file = divmod(self._file, CHUNK_FILES)
             path = self._root / DATA_PATH.format(chunk_index=chunk, file_index=file)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._sink = path.open("wb")  # a file of our own, because the writer does not tell how far it is
+            self._sink = new_file(path).open("wb")  # a file of our own, because the writer does not tell how far it is
             self._writer = pq.ParquetWriter(self._sink, self._schema)
         self._writer.write_table(pa.concat_tables(self._buffer))
         self._buffer = []
@@ -103,7 +103,7 @@ class VideoFiles:
         chunk, file = divmod(self._file, CHUNK_FILES)
         if self._encoder is None:
             path = self._root / VIDEO_PATH.format(video_key=self._key, chunk_index=chunk, file_index=file)
-            self._encoder = VideoEncoder(path, self._fps, *self._shape[:2])
+            self._encoder = VideoEncoder(new_file(path), self._fps, *self._shape[:2])
         begin = self._encoder.seconds
         self._encoder.add(frames)
         place = {

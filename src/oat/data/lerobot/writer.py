@@ -30,7 +30,8 @@ from oat.data.lerobot.splits import as_splits, read_splits
 from oat.data.provenance import PROVENANCE_PATH
 from oat.data.statistics import camera_statistics, vector_statistics
 from oat.errors import DatasetExists, InvalidEpisode, InvalidOption
-from oat.io.atomic import StagedDirectory, explain_write_errors, identity, link_or_copy
+from oat.io.atomic import StagedDirectory, link_or_copy, new_file
+from oat.io.write_errors import explain_write_errors
 
 EPISODES_PATH = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 
@@ -60,10 +61,14 @@ class LeRobotWriter:
         self.cameras = cameras
         if not 0 < self.fps < float("inf"):
             raise InvalidOption(f"fps must be a positive number, got {fps}")
-        # Another process may write to the same path meanwhile: only what is there now may be replaced.
-        self._replaces = identity(self.path)
+        # From here on the target is ours: what is read of it now is what is continued and replaced in the end.
+        self._staging = StagedDirectory(self.path)
         self._closed = False
-        self._existing = self._check_target(exists)
+        try:
+            self._existing = self._check_target(exists)
+        except BaseException:
+            self._staging.discard()
+            raise
         self._features = self._existing.features
         self._tasks = {task: number for number, task in enumerate(self._existing.tasks)}
         self._provenance = list(self._existing.provenance)
@@ -71,7 +76,6 @@ class LeRobotWriter:
         self._robot_type = robot_type
         self._action_names = action_names
         self._splits: dict[str, str] | None = None
-        self._staging: StagedDirectory | None = None
         self._data: DataFiles | None = None
         self._videos: dict[str, VideoFiles] = {}
 
@@ -91,7 +95,6 @@ class LeRobotWriter:
     @property
     def _root(self) -> Path:
         """Return the directory that is being built beside the target."""
-        assert self._staging is not None
         return self._staging.path
 
     @property
@@ -147,7 +150,7 @@ class LeRobotWriter:
 
     def _open_files(self) -> None:
         """Begin the new directory; one that continues a set shares its finished files and leaves the set unchanged."""
-        self._staging = StagedDirectory(self.path, self._replaces)
+        self._staging.check()  # before anything of it is shared
         if self._existing.info:
             for file in sorted(self.path.rglob("*")):
                 if file.is_file() and not (file.parent == self.path / "meta" and file.name in _REWRITTEN):
@@ -180,7 +183,7 @@ class LeRobotWriter:
 
     def finish(self) -> None:
         """Write the metadata and put the directory in its place."""
-        if self._closed or self._data is None or self._staging is None:
+        if self._closed or self._data is None:
             raise InvalidEpisode(f"{self.path}: no episode was added")
         with explain_write_errors(self.path):
             self._data.close()
@@ -197,8 +200,7 @@ class LeRobotWriter:
             videos.abandon()
         if self._data is not None:
             self._data.abandon()
-        if self._staging is not None:
-            self._staging.discard()
+        self._staging.discard()
 
     def _write_metadata(self) -> None:
         """Write the tables of episodes and tasks, info.json, the statistics and the record of provenance."""
@@ -227,10 +229,10 @@ class LeRobotWriter:
         info["splits"] = {**info["splits"], **(self._splits or {})}
         info |= {"total_episodes": self.num_episodes, "total_frames": self.num_frames, "total_tasks": len(self._tasks)}
         if self._provenance:
-            (self._root / PROVENANCE_PATH).write_text(json.dumps(self._provenance, indent=4))
-        (self._root / "meta" / "info.json").write_text(json.dumps(info, indent=4, ensure_ascii=False))
+            new_file(self._root / PROVENANCE_PATH).write_text(json.dumps(self._provenance, indent=4))
+        new_file(self._root / "meta" / "info.json").write_text(json.dumps(info, indent=4, ensure_ascii=False))
         # Last, because the statistics are read back from the set as it now is, which info.json describes.
-        (self._root / "meta" / "stats.json").write_text(json.dumps(_set_statistics(self._root), indent=4))
+        new_file(self._root / "meta" / "stats.json").write_text(json.dumps(_set_statistics(self._root), indent=4))
 
     def __enter__(self) -> "LeRobotWriter":
         return self
@@ -246,8 +248,7 @@ class LeRobotWriter:
 
 
 def _write_table(path: Path, table: pa.Table) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table, path)
+    pq.write_table(table, new_file(path))
 
 
 def _episode_statistics(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:

@@ -3,14 +3,13 @@
 import contextlib
 import multiprocessing
 import multiprocessing.connection
-import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 from oat.evaluation.workers.pool import ProcessDied
 from oat.evaluation.workers.worker import Answer, MakeEnvironment, Message, WorkerGroup, make_environment
-from oat.io.processes import single_threaded
+from oat.io.processes import interrupts_for_us_only, single_threaded, start_worker
 from oat.protocol import Protocol
 
 _PATIENCE = 1.0  # seconds that a process may take to end after its pipe has
@@ -23,7 +22,10 @@ class PipeLink:
         context = multiprocessing.get_context("spawn")  # a fork would carry over graphics contexts and threads
         self.connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, protocol, make), daemon=True)
-        with single_threaded():  # there is a process for each core: threads of their own would only compete
+        with (
+            single_threaded(),
+            interrupts_for_us_only(),
+        ):  # there is a process for each core: threads of their own would only compete
             self._process.start()
         theirs.close()  # the process has the only other copy, so that the pipe ends when it does
 
@@ -61,7 +63,7 @@ class LocalProcesses:
 
 def _serve(connection: Connection, protocol: Protocol, make: MakeEnvironment) -> None:
     """Answer messages until nobody is at the other end of the pipe."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    start_worker()
     workers = WorkerGroup(protocol, make)
     with contextlib.suppress(EOFError, OSError):
         while True:

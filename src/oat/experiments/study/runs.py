@@ -13,7 +13,7 @@ from typing import Any
 import oat
 from oat.errors import InvalidOption
 from oat.evaluation.config import EvalConfig
-from oat.io.atomic import explain_write_errors, staged_file
+from oat.io.atomic import staged_file
 from oat.io.checkpoints import LOG_FILE
 from oat.io.commands import command_line
 from oat.sims.config import CollectConfig
@@ -143,7 +143,7 @@ class Run:
             "commit": commit(),
             **({"from": {need: self._fingerprint(need) for need in self.needs}} if self.needs else {}),
         }
-        with explain_write_errors(self._marker), staged_file(self._marker) as staging:
+        with staged_file(self._marker) as staging:
             staging.write_text(json.dumps(described, indent=1, ensure_ascii=False), "utf-8")
 
 
