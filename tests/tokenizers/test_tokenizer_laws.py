@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from oat.errors import (
     UndecodableTokens,
     UnknownName,
 )
-from oat.tokenizers import TOKENIZERS
+from oat.tokenizers import TOKENIZERS, autoencoder
 from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens
 from tests.tokenizers.fitted import DIM, HORIZON, fitted, smooth_chunks, untrained
@@ -116,6 +117,22 @@ def test_tokens_are_equal_on_one_and_two_threads(kind: str) -> None:
         assert torch.equal(*found)
     finally:
         torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_eight_threads_give_the_bits_of_one(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Encoding and decoding are functions of the weights: no call changes anything that another one could see."""
+    monkeypatch.setattr(autoencoder, "_BORDERLINE", 0.05)  # in every call some chunks are computed again in double
+    tokenizer, chunks = fitted(kind), smooth_chunks(60, seed=3)
+    expected = tokenizer.encode(chunks)
+    actions = tokenizer.decode(expected)
+
+    def again(_: int) -> bool:
+        tokens = tokenizer.encode(chunks)
+        return torch.equal(tokens.ids, expected.ids) and torch.equal(tokenizer.decode(tokens), actions)
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(again, range(80)))
 
 
 @pytest.mark.parametrize("kind", KINDS)

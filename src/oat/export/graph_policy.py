@@ -21,7 +21,7 @@ from oat.tokenizers.space import ActionSpace
 
 
 class GraphPolicy(BasePredictor):
-    """Hold a kind's graphs and run them; what needs no weights is done here. For one thread at a time.
+    """Hold a kind's graphs and run them; what needs no weights is done here.
 
     A kind of policy names its class in `exported_as`.
     """

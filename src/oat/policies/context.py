@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from threading import Lock
 
 import numpy as np
 import torch
@@ -122,9 +123,14 @@ class TaskToken(nn.Module):
             if task not in self.tasks:
                 if self.config.text_encoder is None:
                     raise unknown_name("task", task, self.tasks)
-                self.table = torch.cat([self.table, embed_texts(self.config.text_encoder, [task]).to(self.table)])
-                self.tasks.append(task)
+                with _taking_in:
+                    self._take_in(task, self.config.text_encoder)
         return torch.tensor([self.tasks.index(task) for task in tasks])
+
+    def _take_in(self, task: str, text_encoder: str) -> None:
+        if task not in self.tasks:  # another thread may have been faster
+            self.table = torch.cat([self.table, embed_texts(text_encoder, [task]).to(self.table)])
+            self.tasks.append(task)  # last, so that every number has its row
 
     def forward(self, numbers: Int64[Tensor, " batch"]) -> Float[Tensor, "batch 1 dim"]:
         """Return one token for every row's task."""
@@ -234,6 +240,7 @@ def _check(config: ContextConfig, observation: Observation, sizes: Mapping[str, 
             raise InvalidObservation(f"{key}{list(where)} is {value[where]}")
 
 
+_taking_in = Lock()
 _LARGEST = np.finfo(np.float32).max
 _STATE_LIMIT = 3.0  # states far outside what training saw are brought this near to it
 

@@ -23,6 +23,7 @@ from oat.nn.vision import HuggingFaceVision
 from oat.policies.config import PolicyConfig
 from oat.policies.context import ContextConfig, ContextEncoder, Values
 from oat.policies.learning import HeldOut, Lesson, PolicySetup
+from oat.policies.modes import evaluating
 from oat.policies.predictor import BasePredictor
 from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.space import ActionSpace
@@ -116,15 +117,8 @@ class Policy(nn.Module, BasePredictor):
     @contextmanager
     def inferring(self) -> Iterator[None]:
         """Compute without gradients and in evaluation mode."""
-        was_training = self.training
-        if was_training:
-            self.eval()
-        try:
-            with torch.no_grad():
-                yield
-        finally:
-            if was_training:
-                self.train()
+        with evaluating(self), torch.no_grad():
+            yield
 
     def save(self, directory: str | Path) -> None:
         """Write a checkpoint directory that `load_policy` reads anywhere."""
