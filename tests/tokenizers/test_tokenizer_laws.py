@@ -208,6 +208,17 @@ def test_bad_actions_are_refused(kind: str) -> None:
         tokenizer.encode(torch.zeros(1, HORIZON, DIM), torch.zeros(1, HORIZON))
 
 
+@pytest.mark.parametrize("wrong", [np.full((2, HORIZON, DIM), None), np.full((2, HORIZON, DIM), "a")])
+def test_arrays_without_numbers_are_refused(wrong: np.ndarray) -> None:
+    tokenizer, chunks = fitted("bin"), smooth_chunks(2)
+    with pytest.raises(InvalidActions, match="actions must be numbers, got an array of"):
+        tokenizer.encode(wrong)
+    with pytest.raises(InvalidActions, match="valid_mask must be numbers, got an array of"):
+        tokenizer.encode(chunks, wrong[..., 0])
+    with pytest.raises(InvalidObservation, match="state must be numbers, got an array of"):
+        tokenizer.encode(chunks, state=wrong[:, 0])
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_bad_tokens_are_refused(kind: str) -> None:
     tokenizer = fitted(kind)

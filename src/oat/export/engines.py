@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -62,6 +62,11 @@ class OnnxEngine:
     def graphs(self) -> Collection[str]:
         return self._sessions
 
+    def input_shapes(self) -> Iterator[tuple[str, tuple[int | str | None, ...]]]:
+        """Yield the name and shape of every input of every graph; axes that are free have no number."""
+        for session in self._sessions.values():
+            yield from ((each.name, tuple(each.shape)) for each in session.get_inputs())
+
     def put(self, value: Tensor | int) -> Any:
         """Return a copy of a tensor on the session's device."""
         array = np.array(value) if isinstance(value, int) else np.ascontiguousarray(value.numpy())
@@ -73,14 +78,17 @@ class OnnxEngine:
     def run(self, graph: str, inputs: Mapping[str, Any]) -> Any:
         """Run a graph, and return its outputs, which stay on the session's device."""
         binding, bound = self._binding(graph)
-        for name, value in inputs.items():
-            if bound.get(name) is not value:  # binding costs more than asking
-                binding.bind_ortvalue_input(name, value)
-                bound[name] = value
-        binding.clear_binding_outputs()
-        for output in self._sessions[graph].get_outputs():
-            binding.bind_output(output.name, self._device)
-        self._sessions[graph].run_with_iobinding(binding)
+        try:
+            for name, value in inputs.items():
+                if bound.get(name) is not value:  # binding costs more than asking
+                    binding.bind_ortvalue_input(name, value)
+                    bound[name] = value
+            binding.clear_binding_outputs()
+            for output in self._sessions[graph].get_outputs():
+                binding.bind_output(output.name, self._device)
+            self._sessions[graph].run_with_iobinding(binding)
+        except Exception as error:  # its own kinds of exceptions share nothing else
+            raise CheckpointError(f"ONNX Runtime cannot run the graph {graph!r}: {error}") from error
         return binding.get_outputs()
 
     def _binding(self, graph: str) -> tuple[Any, dict[str, Any]]:

@@ -50,6 +50,13 @@ class GraphPolicy(BasePredictor):
         return {}
 
     @classmethod
+    def input_shapes(
+        cls, context: ContextConfig, space: ActionSpace, shape: Mapping[str, Any] | None
+    ) -> dict[str, tuple[int, ...]]:
+        """Return the last axes that config.json gives to inputs of the graphs: a loaded graph must have the same."""
+        return {key: (context.obs_horizon, *size) for key, size in context.sizes().items()}
+
+    @classmethod
     def restore(
         cls, context: ContextConfig, space: ActionSpace, engine: Engine, shape: Mapping[str, Any] | None
     ) -> "GraphPolicy":

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from oat.data.episodes import Episodes, is_image
+from oat.data.episodes import LARGEST_IMAGE, Episodes, is_image
 from oat.data.normalize import Normalizer, observation_statistics
 from oat.errors import InvalidObservation, InvalidOption, unknown_name
 from oat.interfaces import Observation
@@ -58,6 +58,17 @@ class ContextConfig:
     """A Hugging Face text encoder by name or local directory; None learns one embedding per task."""
     text_dim: int = 0
     vision: VisionConfig = field(default_factory=VisionConfig)
+
+    def __post_init__(self) -> None:
+        if len(self.vectors) != len(self.vector_dims) or len(self.cameras) != len(self.camera_sizes):
+            raise InvalidOption("every vector needs its dimension and every camera its size")
+        if self.obs_horizon < 1 or min(self.vector_dims, default=1) < 1:
+            raise InvalidOption(
+                f"obs_horizon and vector_dims must be at least 1, got {self.obs_horizon} and {self.vector_dims}"
+            )
+        for camera, size in zip(self.cameras, self.camera_sizes, strict=True):
+            if not all(1 <= side <= LARGEST_IMAGE for side in size):
+                raise InvalidOption(f"{camera} must have sides of 1…{LARGEST_IMAGE} pixels, got {size}")
 
     @property
     def keys(self) -> tuple[str, ...]:

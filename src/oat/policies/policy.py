@@ -5,6 +5,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,7 +16,8 @@ from torch import Tensor, nn
 from oat.data.normalize import Normalizer
 from oat.errors import InvalidOption
 from oat.interfaces import Observation
-from oat.io.checkpoints import config_from_json, config_to_json, staged_checkpoint, write_checkpoint
+from oat.io.checkpoints import staged_checkpoint, write_checkpoint
+from oat.io.config_json import config_from_json, config_to_json
 from oat.io.model_cards import ModelCard
 from oat.io.training_record import Measures, TrainingRecord
 from oat.nn.transformer import Backbone
@@ -63,11 +65,11 @@ class Policy(nn.Module, BasePredictor):
         """Return a policy with random weights for these data."""
 
     @classmethod
-    def restore(
+    def restoring(
         cls, folder: Path, described: Mapping[str, Any], context: ContextConfig, config: PolicyConfig
-    ) -> "Policy":
-        """Return the policy of a checkpoint without its weights, from what its config.json holds."""
-        return cls(context, config_from_json(ActionSpace, described["space"]), config)
+    ) -> Callable[[], "Policy"]:
+        """Return what builds the policy of a checkpoint, without its weights, from what its config.json holds."""
+        return partial(cls, context, config_from_json(ActionSpace, described["space"]), config)
 
     @abstractmethod
     def loss(
