@@ -7,18 +7,18 @@ import pytest
 
 from oat.cli import main
 from oat.experiments.study.budget import StepBudget
-from oat.experiments.study.methods import OAT, REMAINDER
+from oat.experiments.study.methods import OAT, TOKENS_ALONE
 from oat.experiments.study.scales import SCALES
 from oat.experiments.study.study import Study
 from oat.policies import load_policy
 from oat.tables.files import load_tables
 
 VARIANTS = {
-    "oat": ("lattice", 0.6, True, 0.0),
+    "oat": ("lattice", 0.6, True, 10.0),
     "oat-paper-policy": ("classes", 0.0, False, 0.0),
     "oat-classes": ("classes", 0.0, True, 0.0),
     "oat-hard-targets": ("lattice", 0.0, True, 0.0),
-    "oat-remainder": ("lattice", 0.6, True, 10.0),
+    "oat-tokens-alone": ("lattice", 0.6, True, 0.0),
 }
 
 
@@ -42,19 +42,19 @@ def test_rows_say_how_they_acted(folder: Path) -> None:
     (table,) = load_tables(folder / "tables" / "table-policy.json")
     labels = [row[0] for row in table.rows]
     assert labels[:5] == ["BC", "OAT_1", "OAT_2", "OAT_4", "OAT_8"]
-    assert "OAT [remainder]_1" in labels
+    assert "OAT [tokens alone]_1" in labels
     decodings = {
         json.loads(line)["key"]["decoding"]
-        for line in (folder / "records" / "oat-remainder-seed0" / "records.jsonl").read_text().splitlines()
+        for line in (folder / "records" / "oat-seed0" / "records.jsonl").read_text().splitlines()
         if "key" in line
     }
     assert decodings == {f"K={count} greedy remainder" for count in (1, 2, 4, 8)}
-    assert len([note for note in table.notes if note.startswith("claim: ")]) == 5
+    assert len([note for note in table.notes if note.startswith("claim: ")]) == 6
 
 
 def test_a_shared_tokenizer_keeps_the_steps_it_was_trained_for(tmp_path: Path) -> None:
     study = Study(SCALES["cpu"], "detour", tmp_path)
-    (tmp_path / "pace.json").write_text(json.dumps({"tokenizers/oat": 0.1, "policies/oat-remainder": 0.2}))
+    (tmp_path / "pace.json").write_text(json.dumps({"tokenizers/oat": 0.1, "policies/oat-tokens-alone": 0.2}))
     budget = StepBudget(study)
-    assert budget.tokenizer_steps(REMAINDER) == budget.tokenizer_steps(OAT)
-    assert REMAINDER.run("tokenizers", 0) == OAT.run("tokenizers", 0)
+    assert budget.tokenizer_steps(TOKENS_ALONE) == budget.tokenizer_steps(OAT)
+    assert TOKENS_ALONE.run("tokenizers", 0) == OAT.run("tokenizers", 0)

@@ -73,7 +73,7 @@ def test_whatever_the_tokenizer_has_is_used_unless_it_is_named() -> None:
     for kind in ("bin", "fast"):
         longest = LONGEST_FAST if kind == "fast" else None
         plain = AutoregressivePolicy(CONTEXT, tokenizer_of(kind), auto, longest)
-        assert (plain.config.codes, plain.config.soft_targets, plain.remainder) == ("classes", 0.0, None)
+        assert (plain.config.codes, plain.config.soft_targets, plain.config.remainder) == ("classes", 0.0, 1.0)
         with pytest.raises(InvalidOption, match=f"tokens of {kind} are not points of a lattice"):
             AutoregressivePolicy(CONTEXT, tokenizer_of(kind), KNOWING, longest)
 
@@ -82,7 +82,7 @@ def test_whatever_the_tokenizer_has_is_used_unless_it_is_named() -> None:
     ("options", "message"),
     [
         ({"soft_targets": 0.6}, "nobody knows which are near"),
-        ({"remainder": 1.0}, "nobody knows which are near"),
+        ({"remainder": -1.0}, "must be ≥ 0"),
         ({"codes": "lattice", "soft_targets": -1.0}, "must be ≥ 0"),
         ({"codes": "lattice", "mlp_width": 0}, "must be positive"),
     ],
@@ -99,7 +99,7 @@ def test_the_paper_s_preset_knows_nothing_and_samples() -> None:
     for name in ("tiny", "cpu"):
         model = presets[name].model
         assert isinstance(model, AutoregressiveConfig)
-        assert (model.codes, model.soft_targets, model.greedy, model.remainder) == ("auto", 0.6, True, 0.0)
+        assert (model.codes, model.soft_targets, model.greedy, model.remainder) == ("auto", 0.6, True, 10.0)
 
 
 def test_a_greedy_policy_samples_when_sampling_is_described() -> None:
@@ -136,5 +136,5 @@ def test_who_asks_a_tokenizer_without_a_lattice_for_one_is_told() -> None:
     usual.refuse_without_lattice(usual, "fast")  # the preset's own go silently
     replace(usual, soft_targets=0.0).refuse_without_lattice(usual, "fast")
     asked = replace(usual, soft_targets=0.9, remainder=1.0)
-    with pytest.raises(InvalidOption, match=r"tokens of fast are not .* leave out --soft-targets, --remainder"):
+    with pytest.raises(InvalidOption, match=r"tokens of fast are not .* leave out --soft-targets$"):
         asked.refuse_without_lattice(usual, "fast")

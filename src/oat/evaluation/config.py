@@ -31,8 +31,9 @@ class EvalConfig:
     """The first group's number: policies from other training seeds may meet conditions of their own."""
     num_tokens: tuple[int, ...] = ()
     """Prefix lengths K to evaluate, such as 1 2 4 8; all tokens by default."""
-    decoding: Literal["usual", "paper"] = "usual"
-    """How tokens become a chunk: as the policy was trained for, or as in the paper, sampled and with no remainder."""
+    decoding: Literal["usual", "tokens", "paper"] = "usual"
+    """How tokens become a chunk: as the policy was trained for, without its remainder, or as in the paper, sampled and
+    without."""
     temperature: float = 1.0
     """Temperature of token sampling; one other than 1 samples."""
     top_k: int = 10
@@ -40,7 +41,7 @@ class EvalConfig:
     greedy: bool = False
     """Take the most likely token always, whatever the policy was trained for."""
     remainder: bool = False
-    """Add the regressed remainder to the decoded tokens, where the policy was trained with one."""
+    """Insist on the remainder, which makes the tokens' choice exact: refused if the policy was trained without one."""
     denoising_steps: int | None = None
     """Denoising steps of a diffusion policy; 10 by default."""
     execute: int | None = None

@@ -71,12 +71,14 @@ def choose_decodings(config: EvalConfig, policy: Policy) -> list[Decoding]:
     """Return what the options ask for, refusing those that mean nothing to this kind of policy."""
     if config.decoding == "paper":
         return policy.decodings(_paper_options(config))
+    if config.decoding == "tokens" and config.remainder:
+        raise InvalidOption("--decoding tokens is without a remainder: leave out --remainder")
     options = DecodingOptions(
         num_tokens=config.num_tokens,
         temperature=config.temperature,
         top_k=config.top_k or None,
         greedy=config.greedy or None,
-        remainder=config.remainder,
+        remainder=False if config.decoding == "tokens" else config.remainder or None,
         denoising_steps=config.denoising_steps,
     )
     return policy.decodings(options)

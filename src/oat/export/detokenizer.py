@@ -99,7 +99,7 @@ class SinglePassDetokenizer(Detokenizer):
 
 
 class RemainderDetokenizer(nn.Module):
-    """Decode tokens and add what they leave out, which a policy regresses from its context."""
+    """Decode tokens, and make exact what they chose by what a policy regresses from its context."""
 
     every: Tensor
 
@@ -120,9 +120,9 @@ class RemainderDetokenizer(nn.Module):
     ) -> Decoded:
         """Return the actions at these times, in the robot's units; `share` is 1 with the remainder, 0 without."""
         tokenizer = self.detokenizer.tokenizer
-        # The remainder reads the whole chunk, also where only its first actions are wanted.
+        # Whole chunks are compared, also where only their first actions are wanted.
         decoded = self.detokenizer.decode(ids, lengths, self.every)
-        whole = decoded + share * self.remainder(context, decoded, lengths)
+        whole = torch.where(share > 0, self.remainder.complete(context, decoded), decoded)
         return tokenizer.space.to_actions(whole[:, times], tokenizer.normalizer, state)
 
 

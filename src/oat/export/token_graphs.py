@@ -43,7 +43,7 @@ class TokenShape:
     """Heads of all layers, those of keys and of values."""
     head_dim: int
     remainder: bool = False
-    """Whether the actions graph can add what the tokens leave out."""
+    """Whether the actions graph can make exact what the tokens chose."""
     greedy: bool = False
     """Whether the most likely tokens are taken unless a decoding says otherwise."""
 
@@ -263,7 +263,7 @@ class GraphTokenPolicy(TokenPredictor, GraphPolicy):
         return {"temperature": temperature, "top_k": likely_tokens(decoding, self.shape.outputs)}
 
     def _share(self, decoding: TokenDecoding) -> dict[str, Tensor]:
-        """Return how much of the remainder is added, as an input of graphs that have one."""
+        """Return 1 for the remainder and 0 for tokens alone, as an input of graphs that have one."""
         return {"share": torch.tensor(float(decoding.remainder))} if self.shape.remainder else {}
 
     def _times(self, num_actions: int | None) -> Int64[Tensor, " steps"]:

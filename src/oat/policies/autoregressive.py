@@ -21,9 +21,9 @@ from oat.policies.learning import HeldOut, Lesson, PolicySetup, mean_over_proces
 from oat.policies.method_names import tokenizer_method
 from oat.policies.policy import Policy
 from oat.policies.predictor import Chunk
-from oat.policies.remainder import Context, Remainder
+from oat.policies.remainder import Context, Remainder, same_way
 from oat.policies.token_embedding import TokenEmbedding
-from oat.policies.token_lessons import Chunks, Taught, draw_tokens, same_way, soft_cross_entropy
+from oat.policies.token_lessons import Chunks, Taught, soft_cross_entropy
 from oat.policies.token_predictor import Ids, LogProbabilities, TokenPredictor, TokenSource
 from oat.policies.token_sequence import TokenSequence
 from oat.tokenizers.base import BaseTokenizer
@@ -34,6 +34,7 @@ from oat.tokenizers.tokens import Tokens
 TOKENIZER_FOLDER = "tokenizer"
 _MARGIN = 1.25  # a generated FAST sequence may be this much longer than the longest that was taught
 _SHOWN_POSITIONS = 8
+_TAUGHT_ROWS = 4  # beside a remainder, one of so many rows teaches its tokens
 
 
 class AutoregressivePolicy(TokenPredictor, Policy):
@@ -41,7 +42,7 @@ class AutoregressivePolicy(TokenPredictor, Policy):
 
     BOS is an input and never a logit. Tokenizers of variable length get one more output, EOS; a sequence that does
     not reach it is not decodable. Where tokens are points of a lattice, the policy can know that: near codes have
-    near vectors and are taught together, and a remainder is regressed on what the decoded tokens leave out.
+    near vectors and are taught together. A remainder can make exact what the tokens chose.
     """
 
     kind = "autoregressive"
@@ -76,9 +77,9 @@ class AutoregressivePolicy(TokenPredictor, Policy):
         self.positions = nn.Parameter(torch.randn(self.length, width) * 0.02)
 
     def _make_remainder(self) -> Remainder:
-        chunk = self.space.action_horizon * self.space.model_dim
+        chunk = (self.space.action_horizon, self.space.model_dim)
         context = self.context.num_tokens * self.config.width.dim
-        return Remainder(context, chunk, self.longest, self.config.mlp_width, self.config.mlp_depth)
+        return Remainder(context, chunk, self.config.mlp_width, self.config.mlp_depth)
 
     @classmethod
     def for_training(cls, setup: PolicySetup, config: PolicyConfig) -> "AutoregressivePolicy":
@@ -143,9 +144,17 @@ class AutoregressivePolicy(TokenPredictor, Policy):
         chunks: Chunks | None = None,
         generator: torch.Generator | None = None,
     ) -> Taught:
-        """Return what the policy makes of these tokens; with chunks and a generator also the remainder's errors."""
-        targets, counts = self.targets(tokens)
+        """Return what the policy makes of these tokens; with chunks also the remainder's errors.
+
+        Beside these, every fourth row's tokens are enough: regression learns from many rows that cost little each.
+        """
         context = self.context(values, tasks, generator)
+        left_out = None
+        if self.remainder is not None and chunks is not None:
+            left_out = masked_error(self.remainder(context), *chunks)
+            context = context[::_TAUGHT_ROWS]
+            tokens = tokens[::_TAUGHT_ROWS]
+        targets, counts = self.targets(tokens)
         vectors = self.embedding.vectors()
         given = F.pad(targets[:, :-1], (1, 0), value=self.bos)
         embedded = F.embedding(given, vectors) + self.positions[: given.shape[1]]
@@ -154,27 +163,7 @@ class AutoregressivePolicy(TokenPredictor, Policy):
         losses = nll
         if self.lattice is not None and self.config.soft_targets:
             losses = soft_cross_entropy(logits, targets, self.lattice, self.config.soft_targets)
-        left_out = None
-        if self.remainder is not None and chunks is not None and generator is not None:
-            left_out = self._left_out(context, chunks, generator)
         return Taught(nll * counts, losses * counts, counts, logits.detach().argmax(-1), left_out)
-
-    def _left_out(self, context: Context, chunks: Chunks, generator: torch.Generator) -> Float[Tensor, " rows"]:
-        """Return the errors of some rows' chunks with the remainder, each from a random number of the policy's tokens.
-
-        Every second row is enough: drawing tokens takes as long as learning from them.
-        """
-        assert self.remainder is not None
-        actions, valid, context = (rows[::2] for rows in (*chunks, context))
-        lengths = torch.full((len(context),), self.longest, device=context.device)
-        if self.anytime:
-            lengths = torch.randint(1, self.longest + 1, (len(context),), generator=generator).to(context.device)
-        with torch.no_grad():
-            drawn = draw_tokens(self, context, self.longest, generator)
-            decoded, _ = self.tokenizer.decode_normalized(Tokens(drawn, lengths), self.space.action_horizon)
-            counted = same_way(decoded, actions, valid)
-        errors = masked_error(decoded + self.remainder(context, decoded, lengths), actions, valid)
-        return errors * counted / counted.mean().clamp_min(1 / len(counted))
 
     def targets(self, tokens: Tokens) -> tuple[Int64[Tensor, "batch length"], Float[Tensor, "batch length"]]:
         """Return ids to predict, with EOS where the tokenizer needs it, and 1 where a position counts."""
@@ -250,7 +239,7 @@ class AutoregressivePolicy(TokenPredictor, Policy):
         Where every sequence decodes, the error of whole ones is the score, as for kinds without tokens, so that all are
         chosen alike.
         """
-        errors = held_out.open_loop_errors(self, TokenDecoding(greedy=True))
+        errors = held_out.open_loop_errors(self, replace(self.default_decoding, greedy=True))
         whole = None if bool(errors[-1].isnan().all()) else float(errors[-1].nanmean())
         scored = taught if self.variable_length or whole is None else replace(taught, score=whole)
         if self.anytime:
@@ -278,10 +267,10 @@ class AutoregressivePolicy(TokenPredictor, Policy):
 
         state = self.current_state(values)
         if decoding.remainder:
-            return TokenSource(next_token, partial(self._add_remainder, context, state, decoding.num_actions))
+            return TokenSource(next_token, partial(self._complete, context, state, decoding.num_actions))
         return TokenSource(next_token, partial(self._decode, state, decoding.num_actions))
 
-    def _add_remainder(
+    def _complete(
         self,
         context: Context,
         state: Float[Tensor, "batch state"] | None,
@@ -289,15 +278,14 @@ class AutoregressivePolicy(TokenPredictor, Policy):
         ids: Ids,
         log_probabilities: LogProbabilities,
     ) -> Chunk:
-        """Decode the tokens so far, which have one length, and add what they leave out."""
+        """Decode the tokens so far, and let the remainder make exact what they chose."""
         assert self.remainder is not None
-        lengths = torch.full((len(ids),), ids.shape[1], device=ids.device)
-        tokens = Tokens(ids, lengths)
-        # The remainder reads the whole chunk, also where only its first actions are wanted.
-        decoded, valid = self.tokenizer.decode_normalized(tokens, self.space.action_horizon)
-        whole = (decoded + self.remainder(context, decoded, lengths))[:, :num_actions]
-        actions = self.space.to_actions(whole, self.action_normalizer, state)
-        return Chunk(actions, valid, lengths, tokens, log_probabilities)
+        # Whole chunks are compared, also where only their first actions are wanted: else these would depend on it.
+        chunk = self._decode(state, None, ids, log_probabilities)
+        regressed = self.remainder(context)
+        same = same_way(regressed, self.to_model_space(chunk.actions, state))
+        exact = self.space.to_actions(regressed, self.action_normalizer, state)
+        return replace(chunk, actions=torch.where(same[:, None, None], exact, chunk.actions)[:, :num_actions])
 
     def _decode(
         self,

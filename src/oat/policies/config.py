@@ -76,7 +76,8 @@ class AutoregressiveConfig(PolicyConfig):
     """On a lattice: the codes around the right one are taught as well, with weights that fall off like a Gaussian of
     this standard deviation in levels; 0 teaches the right code alone."""
     remainder: float = added(0.0)
-    """On a lattice: weight of a regression of what the decoded tokens leave out, which is added to them; 0 has none."""
+    """Weight of a regression of the chunk, which makes exact what the tokens chose wherever it goes their way; 0 has
+    none."""
     greedy: bool = added(False)
     """Whether chunks are made of the most likely tokens unless a decoding says otherwise; the paper's are sampled."""
     mlp_width: int = added(512)
@@ -93,28 +94,23 @@ class AutoregressiveConfig(PolicyConfig):
         check_mlp(self.mlp_width, self.mlp_depth)
 
     def refuse_without_lattice(self, usual: "AutoregressiveConfig", tokenizer: str) -> None:
-        """Raise `InvalidOption` for options that a tokenizer without a lattice leaves without a meaning.
+        """Raise `InvalidOption` for soft targets, which a tokenizer without a lattice leaves without a meaning.
 
         Those of the preset go silently, but who asked for others must be told.
         """
-        names = ("soft_targets", "remainder")
-        asked = [name for name in names if getattr(self, name) not in (0.0, getattr(usual, name))]
-        if asked:
-            flags = ", ".join(f"--{name.replace('_', '-')}" for name in asked)
-            raise InvalidOption(f"the tokens of {tokenizer} are not points of a lattice: leave out {flags}")
+        if self.soft_targets not in (0.0, usual.soft_targets):
+            raise InvalidOption(f"the tokens of {tokenizer} are not points of a lattice: leave out --soft-targets")
 
     def for_lattice(self, has_lattice: bool, tokenizer: str) -> "AutoregressiveConfig":
         """Return the configuration for a tokenizer that has a lattice, or else none; raise `InvalidOption` for what it
         lacks."""
-        if self.codes == "classes" and (self.soft_targets or self.remainder):
-            raise InvalidOption(
-                "of classes nobody knows which are near: --codes classes needs --soft-targets 0 and --remainder 0"
-            )
+        if self.codes == "classes" and self.soft_targets:
+            raise InvalidOption("of classes nobody knows which are near: --codes classes needs --soft-targets 0")
         if has_lattice:
             return replace(self, codes="lattice") if self.codes == "auto" else self
         if self.codes == "lattice":
             raise InvalidOption(f"the tokens of {tokenizer} are not points of a lattice: leave out --codes lattice")
-        return replace(self, codes="classes", soft_targets=0.0, remainder=0.0)
+        return replace(self, codes="classes", soft_targets=0.0)
 
     @classmethod
     def presets(cls) -> Mapping[str, "Preset"]:
@@ -123,9 +119,9 @@ class AutoregressiveConfig(PolicyConfig):
 
 
 def _knowing(preset: "Preset") -> "Preset":
-    """Return a preset whose policy knows which codes are near, takes the most likely ones and is decayed more."""
+    """Return a preset whose policy knows near codes, takes the likely ones, makes them exact, and is decayed more."""
     size = preset.model
-    model = AutoregressiveConfig(size.width, size.layers, codes="auto", soft_targets=0.6, greedy=True)
+    model = AutoregressiveConfig(size.width, size.layers, codes="auto", soft_targets=0.6, remainder=10.0, greedy=True)
     return Preset(model, replace(preset.training, weight_decay=0.05))
 
 

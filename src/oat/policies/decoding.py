@@ -36,7 +36,7 @@ class TokenDecoding(Decoding):
     num_actions: int | None = None
     """Decode only the chunk's first actions, which is less work; None for all."""
     remainder: bool = False
-    """Whether what the tokens leave out is regressed and added, by policies that were trained for it."""
+    """Whether a regression makes exact what the tokens chose, in policies that were trained for it."""
 
     def __post_init__(self) -> None:
         if self.temperature <= 0:
@@ -103,13 +103,14 @@ class DecodingOptions:
     greedy: bool | None = None
     """Whether to take the most likely token; None as the policy was trained for, unless sampling is described."""
     num_actions: int | None = None
-    remainder: bool = False
+    remainder: bool | None = None
+    """Whether a regression makes the tokens' choice exact; None as the policy was trained for."""
     denoising_steps: int | None = None
 
     @classmethod
     def paper(cls, num_tokens: tuple[int | None, ...] = (), num_actions: int | None = None) -> "DecodingOptions":
-        """Return what the paper's policies do: sample among the ten most likely tokens, and add nothing."""
-        return cls(num_tokens, greedy=False, num_actions=num_actions)
+        """Return what the paper's policies do: sample among the ten most likely tokens, which decide alone."""
+        return cls(num_tokens, greedy=False, num_actions=num_actions, remainder=False)
 
     @property
     def samples(self) -> bool:
@@ -136,7 +137,7 @@ class TokenLimits:
     """The most tokens of a chunk, an end of the sequence not counted."""
     action_horizon: int
     remainder: bool = False
-    """Whether the policy regresses what the tokens leave out."""
+    """Whether the policy has a remainder, which it uses unless it is asked for tokens alone."""
     greedy: bool = False
     """Whether it takes the most likely tokens unless it is asked to sample."""
 

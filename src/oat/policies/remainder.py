@@ -1,7 +1,7 @@
-"""What the decoded tokens leave out, regressed: tokens choose among motions, the remainder makes the choice exact."""
+"""What tokens leave out: they choose among ways to move, and a regression that goes the same way makes it exact."""
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from oat.nn.mlp import ResidualMLP
@@ -9,24 +9,33 @@ from oat.nn.mlp import ResidualMLP
 Context = Float[Tensor, "batch seen context_dim"]
 Actions = Float[Tensor, "batch time numbers"]
 
+_ANOTHER_WAY = 0.5  # root mean square in model space, where actions span 2
+
+
+def same_way(first: Actions, second: Actions) -> Bool[Tensor, " batch"]:
+    """Return which rows hold two chunks that are about the same motion; NaN is the same as nothing."""
+    return (first - second).square().mean((1, 2)) < _ANOTHER_WAY**2
+
 
 class Remainder(nn.Module):
-    """Regress the actions minus what K tokens decode to, from the context, the decoded chunk and K.
+    """Regress the whole chunk from the context, and take it for what the tokens meant, unless they meant another.
 
-    It learns from tokens that the policy drew itself, so that it knows how far these can be trusted: where the policy
-    is unsure among neighbouring codes, it moves the chunk towards the mean of what was done in such a context.
+    Where demonstrations of a context are all alike, the regression is their mean, which errs less than the most likely
+    tokens. Where they go several ways it is a mean of ways that nobody goes, far from the one that the tokens chose:
+    then the tokens stand. It reads no tokens. One that did would learn to trust them on contexts that the policy knows
+    by heart, and find them worse elsewhere.
     """
 
-    lengths: Tensor
-
-    def __init__(self, context_numbers: int, chunk_numbers: int, longest: int, width: int, depth: int) -> None:
+    def __init__(self, context_numbers: int, chunk: tuple[int, int], width: int, depth: int) -> None:
         super().__init__()
-        self.register_buffer("lengths", torch.arange(1, longest + 1), persistent=False)
-        self.mlp = ResidualMLP(context_numbers + chunk_numbers + longest, width, depth, chunk_numbers)
+        self.chunk = chunk
+        self.mlp = ResidualMLP(context_numbers, width, depth, chunk[0] * chunk[1])
 
-    def forward(self, context: Context, decoded: Actions, lengths: Int64[Tensor, " batch"]) -> Actions:
-        """Return what is to be added to the decoded chunks; all is in model space."""
-        # A comparison rather than one_hot, which exporters do not know for every size.
-        count = (self.lengths == lengths[:, None]).to(decoded.dtype)
-        known = torch.cat([context.flatten(1), decoded.flatten(1), count], dim=1)
-        return self.mlp(known).reshape(decoded.shape)
+    def forward(self, context: Context) -> Actions:
+        """Return the regressed chunks; all is in model space."""
+        return self.mlp(context.flatten(1)).unflatten(1, self.chunk)
+
+    def complete(self, context: Context, decoded: Actions) -> Actions:
+        """Return the regressed chunk of each row where it goes the way of the decoded one, else the decoded one."""
+        regressed = self(context)
+        return torch.where(same_way(regressed, decoded)[:, None, None], regressed, decoded)

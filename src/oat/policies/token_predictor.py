@@ -55,7 +55,7 @@ class TokenPredictor(BasePredictor):
 
     @property
     def default_decoding(self) -> TokenDecoding:
-        return TokenDecoding(greedy=self.limits.greedy)
+        return TokenDecoding(greedy=self.limits.greedy, remainder=self.limits.remainder)
 
     def check_decoding(self, decoding: Decoding) -> None:
         """Raise `InvalidOption` for a decoding beyond the limits."""
@@ -65,11 +65,10 @@ class TokenPredictor(BasePredictor):
         """Yield a decoding for every prefix length that the options ask for."""
         limits = self.limits
         greedy = limits.greedy and not options.samples if options.greedy is None else options.greedy
+        remainder = limits.remainder if options.remainder is None else options.remainder
         counted = limits.longest if self.anytime else None
         for count in options.num_tokens or (counted,):
-            yield TokenDecoding(
-                count, options.temperature, options.top_k, greedy, options.num_actions, options.remainder
-            )
+            yield TokenDecoding(count, options.temperature, options.top_k, greedy, options.num_actions, remainder)
 
     @property
     def anytime(self) -> bool:

@@ -36,8 +36,6 @@ class Method:
     """Slug of the method whose tokenizer it takes: a variant of the policy alone."""
     policy_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Departures from the preset's policy and its recipe, named as on the command line."""
-    remainder: bool = False
-    """Whether it acts with the remainder that its policy was trained for."""
 
     @property
     def learned_tokenizer(self) -> bool:
@@ -80,26 +78,23 @@ PAPER_POLICY = replace(
     OAT,
     name="OAT [the paper's policy]",
     slug="oat-paper-policy",
-    policy_options={"codes": "classes", "soft_targets": 0.0, "greedy": False, "weight_decay": 0.01},
-    same_steps_as="oat",
+    policy_options={"codes": "classes", "soft_targets": 0.0, "remainder": 0.0, "greedy": False, "weight_decay": 0.01},
     tokenizer_of="oat",
 )
 CLASSES = replace(
     PAPER_POLICY,
     name="OAT [classes]",
     slug="oat-classes",
-    policy_options={"codes": "classes", "soft_targets": 0.0},
+    policy_options={"codes": "classes", "soft_targets": 0.0, "remainder": 0.0},
 )
 HARD_TARGETS = replace(
-    PAPER_POLICY, name="OAT [hard targets]", slug="oat-hard-targets", policy_options={"soft_targets": 0.0}
+    PAPER_POLICY,
+    name="OAT [hard targets]",
+    slug="oat-hard-targets",
+    policy_options={"soft_targets": 0.0, "remainder": 0.0},
 )
-REMAINDER = replace(
-    OAT,
-    name="OAT [remainder]",
-    slug="oat-remainder",
-    tokenizer_of="oat",
-    policy_options={"remainder": 10.0},
-    remainder=True,
+TOKENS_ALONE = replace(
+    PAPER_POLICY, name="OAT [tokens alone]", slug="oat-tokens-alone", policy_options={"remainder": 0.0}
 )
 QUEST = Method("QueST", "quest", "quest")
 FAST = Method("FAST", "fast", "fast", slow=True)

@@ -190,7 +190,6 @@ class Study:
             episodes=self.scale.episodes,
             first_seed=seed,  # policies from other training seeds meet conditions of their own
             num_tokens=method.prefixes,
-            remainder=method.remainder,
             execute=evaluation.execute,
             videos=self.scale.videos if self.films and seed == 0 else 0,
             workers=1,  # several evaluations go at a time
