@@ -69,6 +69,10 @@ def plan_evaluation(config: EvalConfig, policy: Policy, simulator: Simulator) ->
 
 def choose_decodings(config: EvalConfig, policy: Policy) -> list[Decoding]:
     """Return what the options ask for, refusing those that mean nothing to this kind of policy."""
+    if config.decoding != "usual" and "num_tokens" not in policy.options:
+        raise InvalidOption(
+            f"a policy of the kind {policy.kind} {policy.has_no}: leave out --decoding {config.decoding}"
+        )
     if config.decoding == "paper":
         return policy.decodings(_paper_options(config))
     if config.decoding == "tokens" and config.remainder:
