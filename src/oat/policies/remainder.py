@@ -9,7 +9,7 @@ from oat.nn.mlp import ResidualMLP
 Context = Float[Tensor, "batch seen context_dim"]
 Actions = Float[Tensor, "batch time numbers"]
 
-_ANOTHER_WAY = 0.5  # root mean square in model space, where actions span 2
+_ANOTHER_WAY = 0.3  # root mean square in model space, where actions span 2; 0.5 led round no obstacle in detour
 
 
 def same_way(first: Actions, second: Actions) -> Bool[Tensor, " batch"]:
