@@ -63,18 +63,16 @@ def test_it_is_taken_where_it_goes_the_tokens_way_and_the_tokens_elsewhere(
         assert bool(whole.valid.all())
 
 
-def test_each_row_is_judged_alone_and_on_its_whole_chunk() -> None:
-    remainder = Remainder(6, (4, 3), 16, 1)
+def test_each_number_is_judged_alone_over_the_whole_chunk() -> None:
+    remainder = Remainder(6, (4, 2), 16, 1)
     torch.nn.init.constant_(remainder.mlp.out.bias, 0.2)
-    near = torch.zeros(4, 3)
-    far_at_the_end = near.clone()
-    far_at_the_end[-1] = 2.0
-    nothing = torch.full((4, 3), torch.nan)
-    decoded = torch.stack([near, far_at_the_end, nothing])
-    completed = remainder.complete(torch.randn(3, 2, 3), decoded)
-    assert torch.equal(completed[0], torch.full((4, 3), 0.2))
-    assert torch.equal(completed[1], far_at_the_end)
-    assert bool(completed[2].isnan().all())
+    decoded = torch.zeros(2, 4, 2)
+    decoded[0, -1, 1] = 2.0  # the second number goes elsewhere in the end
+    decoded[1] = torch.nan
+    completed = remainder.complete(torch.randn(2, 2, 3), decoded)
+    assert torch.equal(completed[0, :, 0], torch.full((4,), 0.2))
+    assert torch.equal(completed[0, :, 1], decoded[0, :, 1])
+    assert bool(completed[1].isnan().all())
 
 
 def test_tokens_that_do_not_decode_are_not_replaced() -> None:
@@ -142,8 +140,8 @@ def test_its_gradients_reach_the_context_but_no_token() -> None:
 
 
 def test_ways_differ_by_their_root_mean_square() -> None:
-    actions = torch.zeros(2, 4, 3)
-    assert same_way(torch.stack([torch.full((4, 3), 0.2), torch.full((4, 3), 0.9)]), actions).tolist() == [True, False]
+    other = torch.stack([torch.full((4,), 0.3), torch.full((4,), 0.9)], dim=1)[None]
+    assert same_way(other, torch.zeros(1, 4, 2)).tolist() == [[True, False]]
 
 
 def test_who_was_trained_with_one_uses_it_unless_tokens_alone_are_wanted() -> None:

@@ -120,10 +120,11 @@ class RemainderDetokenizer(nn.Module):
     ) -> Decoded:
         """Return the actions at these times, in the robot's units; `share` is 1 with the remainder, 0 without."""
         tokenizer = self.detokenizer.tokenizer
-        # Whole chunks are compared, also where only their first actions are wanted.
-        decoded = self.detokenizer.decode(ids, lengths, self.every)
-        whole = torch.where(share > 0, self.remainder.complete(context, decoded), decoded)
-        return tokenizer.space.to_actions(whole[:, times], tokenizer.normalizer, state)
+        # Whole chunks are compared, also where only their first actions are wanted, and as they would be executed.
+        actions = self.detokenizer(ids, lengths, self.every, state)
+        completed = self.remainder.complete(context, tokenizer.to_model_space(actions, state))
+        exact = tokenizer.space.to_actions(completed, tokenizer.normalizer, state)
+        return torch.where(share > 0, exact, actions)[:, times]
 
 
 def make_detokenizer(tokenizer: BaseTokenizer) -> Detokenizer:

@@ -21,7 +21,7 @@ from oat.policies.learning import HeldOut, Lesson, PolicySetup, mean_over_proces
 from oat.policies.method_names import tokenizer_method
 from oat.policies.policy import Policy
 from oat.policies.predictor import Chunk
-from oat.policies.remainder import Context, Remainder, same_way
+from oat.policies.remainder import Context, Remainder
 from oat.policies.token_embedding import TokenEmbedding
 from oat.policies.token_lessons import Chunks, Taught, soft_cross_entropy
 from oat.policies.token_predictor import Ids, LogProbabilities, TokenPredictor, TokenSource
@@ -282,10 +282,9 @@ class AutoregressivePolicy(TokenPredictor, Policy):
         assert self.remainder is not None
         # Whole chunks are compared, also where only their first actions are wanted: else these would depend on it.
         chunk = self._decode(state, None, ids, log_probabilities)
-        regressed = self.remainder(context)
-        same = same_way(regressed, self.to_model_space(chunk.actions, state))
-        exact = self.space.to_actions(regressed, self.action_normalizer, state)
-        return replace(chunk, actions=torch.where(same[:, None, None], exact, chunk.actions)[:, :num_actions])
+        completed = self.remainder.complete(context, self.to_model_space(chunk.actions, state))
+        actions = self.space.to_actions(completed, self.action_normalizer, state)
+        return replace(chunk, actions=actions[:, :num_actions])
 
     def _decode(
         self,

@@ -9,12 +9,12 @@ from oat.nn.mlp import ResidualMLP
 Context = Float[Tensor, "batch seen context_dim"]
 Actions = Float[Tensor, "batch time numbers"]
 
-_ANOTHER_WAY = 0.3  # root mean square in model space, where actions span 2; 0.5 led round no obstacle in detour
+_ANOTHER_WAY = 0.5  # root mean square in model space, where actions span 2
 
 
-def same_way(first: Actions, second: Actions) -> Bool[Tensor, " batch"]:
-    """Return which rows hold two chunks that are about the same motion; NaN is the same as nothing."""
-    return (first - second).square().mean((1, 2)) < _ANOTHER_WAY**2
+def same_way(first: Actions, second: Actions) -> Bool[Tensor, "batch numbers"]:
+    """Return in which of their numbers two chunks are about the same motion; NaN is the same as nothing."""
+    return (first - second).square().mean(1) < _ANOTHER_WAY**2
 
 
 class Remainder(nn.Module):
@@ -36,6 +36,9 @@ class Remainder(nn.Module):
         return self.mlp(context.flatten(1)).unflatten(1, self.chunk)
 
     def complete(self, context: Context, decoded: Actions) -> Actions:
-        """Return the regressed chunk of each row where it goes the way of the decoded one, else the decoded one."""
+        """Return each number's regressed course where it goes the way of the decoded one, else the decoded one.
+
+        Number by number: a gripper that chatters should not keep the hand from its place.
+        """
         regressed = self(context)
-        return torch.where(same_way(regressed, decoded)[:, None, None], regressed, decoded)
+        return torch.where(same_way(regressed, decoded)[:, None], regressed, decoded)
