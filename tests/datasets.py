@@ -12,6 +12,7 @@ import zarr
 
 from oat.data.episodes import IMAGES, STATE
 from oat.data.lerobot import LeRobotWriter
+from oat.data.lerobot.digests import DIGESTS_PATH
 
 CAMERA = IMAGES + "front"
 FPS = 20.0
@@ -47,11 +48,15 @@ def make_episodes(count: int = 5, action_dim: int = 3, seed: int = 0, tasks: int
     return episodes
 
 
-def write_lerobot(path: Path, episodes: list[Reference], cameras: str = "image", **options: object) -> Path:
-    """Write a LeRobotDataset v3.0 with our own writer, and return its path."""
+def write_lerobot(
+    path: Path, episodes: list[Reference], cameras: str = "image", digests: bool = False, **options: object
+) -> Path:
+    """Write a LeRobotDataset v3.0 with our own writer, as LeRobot's would be: without digests unless asked for."""
     with LeRobotWriter(path, FPS, cameras=cameras, **options) as writer:  # type: ignore[arg-type]
         for e in episodes:
             writer.add_episode(e.task, e.actions, {STATE: e.states, CAMERA: e.images})
+    if not digests:
+        (path / DIGESTS_PATH).unlink()
     return path
 
 

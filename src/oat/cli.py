@@ -42,6 +42,7 @@ def inspect(
     episodes: str | None = None,
     picture: Path | None = None,
     refinement: Path | None = None,
+    verify: bool = False,
     json: bool = False,
 ) -> None:
     """Describe a data set or a tokenizer as tables and a picture.
@@ -57,10 +58,11 @@ def inspect(
         episodes: For a data set: only these episodes, such as 0:50,60.
         picture: Where to write the picture (.png, .pdf or .svg); by default NAME-inspect.png in this directory.
         refinement: For a tokenizer: instead of tables, a picture of a few chunks decoded from 1, 2, 4 and 8 tokens.
+        verify: For a data set: read everything in it first, every file and frame, and compare it with its digests.
         json: Print JSON instead of tables.
     """
     if data is not None:
-        refuse_unused("a tokenizer", "a data set", subset=subset, episodes=episodes)
+        refuse_unused("a tokenizer", "a data set", subset=subset, episodes=episodes, verify=verify or None)
         if refinement is not None:
             from oat.report.inspect_refinement import inspect_refinement
 
@@ -74,6 +76,10 @@ def inspect(
     from oat.report.inspect_dataset import inspect_dataset
 
     try:
+        if verify:
+            from oat.data.verify import verify_dataset
+
+            verify_dataset(path.expanduser())
         inspect_dataset(path, subset=subset, ranges=episodes, picture=picture, as_json=json)
     except UnknownFormat as error:
         from oat.io.checkpoints import checkpoint_kind, find_checkpoint

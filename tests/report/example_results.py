@@ -23,11 +23,14 @@ from tests.tokenizers.fitted import smooth_chunks
 
 HOSTILE_TASK = "reach <script>window.hacked = true</script>"
 HOSTILE_NAME = "fast <img src=x onerror=hacked=true>"
+HOSTILE_PATH = "demos <svg onload=hacked=true>"
+HOSTILE_REMARK = "seen <a href='javascript:hacked=true' onclick=hacked=true>here</a>"
+HOSTILE_DIMENSION = "x <img src=x onerror=hacked=true>"
 TABLE = Table(
     "success, %",
     ("method", "reach"),
     (("OAT×", "50 ± 3"), ("a<b", "—")),
-    ("20 episodes & 1 seed", "picture: figures/table-sim.png"),
+    ("20 episodes & 1 seed", "picture: figures/table-sim.png", HOSTILE_REMARK),
 )
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -38,7 +41,7 @@ EPISODES = 20
 
 
 def write_demonstrations(path: Path, dim: int = 3) -> Path:
-    with LeRobotWriter(path, fps=20) as writer:
+    with LeRobotWriter(path, fps=20, action_names=(HOSTILE_DIMENSION, "y", "z")[:dim]) as writer:
         for number, actions in enumerate(smooth_chunks(12, horizon=40, dim=dim).numpy()):
             writer.add_episode(HOSTILE_TASK if number % 2 else "push", actions, {STATE: np.zeros((40, 4), np.float32)})
     return path
@@ -74,7 +77,7 @@ def write_video(path: Path) -> None:
 
 def write_results(root: Path) -> Path:
     """Everything that the page has a section for."""
-    demos = write_demonstrations(root / "demos")
+    demos = write_demonstrations(root / HOSTILE_PATH)
     options: dict[str, Any] = {"action_horizon": HORIZON, "steps": 40, "validate_every": 20}
     fit_tokenizer(FitConfig.of(demos, root / "tokenizers/oat-seed0", preset="tiny", **options))
     fit_tokenizer(FitConfig.of(demos, root / "tokenizers/bin-seed0", "bin", action_horizon=HORIZON))

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
 from oat.report.page import write_report
-from tests.report.example_results import HOSTILE_NAME, HOSTILE_TASK, TABLE, write_results
+from tests.report.example_results import HOSTILE_NAME, HOSTILE_PATH, HOSTILE_REMARK, HOSTILE_TASK, TABLE, write_results
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium: apt-get install chromium")
@@ -152,9 +152,23 @@ def test_what_files_say_is_shown_and_not_run(page: Page) -> None:
     text = page.locator("body").inner_text()
     assert HOSTILE_TASK in text
     assert HOSTILE_NAME in text
+    assert HOSTILE_PATH in text
+    assert HOSTILE_REMARK in text
+    for tag in ("main script", "img[onerror]", "svg[onload]", "[onclick]", "a[href^='javascript']"):
+        assert page.locator(tag).count() == 0, tag
     assert HOSTILE_NAME in page.locator("#tokenizer").inner_text()
     assert HOSTILE_TASK in page.locator("#chunk").inner_text()
     assert HOSTILE_NAME in str(page.locator("#distortion .legend").first.text_content())
+
+
+def test_a_script_that_got_into_the_page_would_not_run(page: Page) -> None:
+    """The page's own scripts carry a number that no file can know."""
+    other = page.context.new_page()  # whose complaints nobody collects: this one should complain
+    other.goto(page.url)
+    other.evaluate("document.body.insertAdjacentHTML('beforeend', '<i id=probe onclick=window.hacked=1>x</i>')")
+    other.locator("#probe").dispatch_event("click")
+    assert other.evaluate("typeof window.hacked") == "undefined"
+    other.close()
 
 
 def test_tables_say_what_the_files_say(page: Page) -> None:

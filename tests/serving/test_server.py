@@ -359,3 +359,23 @@ def test_our_own_mistakes_are_told_and_survived(
             assert "actions" in _receive(connection)
         assert _metric(server, 'oat_requests_total{outcome="failed"}') == 1
     assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_two_keys_in_one_request_are_a_bad_request(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("secret\n")
+    with serving(autoregressive("oat"), api_key_file=tmp_path / "key") as server:
+        for path in ("/metrics", "/"):
+            with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
+                key = "Authorization: Api-Key secret\r\n"
+                upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+                nonce = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+                request = f"GET {path} HTTP/1.1\r\nHost: x\r\n{upgrade}{nonce}{key}{key}\r\n"
+                connection.sendall(request.encode())
+                assert connection.recv(100).startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("nan"), 0.0, -1.0])
+@pytest.mark.parametrize("name", ["max_message_mb", "client_timeout", "deadline_ms"])
+def test_sizes_and_times_are_finite(name: str, number: float) -> None:
+    with pytest.raises(InvalidOption, match="must be positive and finite"):
+        ServeConfig(Path("policy"), **{name: number})

@@ -31,5 +31,6 @@ def test_saved_again_it_is_the_same_file(kind: str, tmp_path: Path) -> None:
     """Neither the weights' names nor the configuration's fields have changed, so older versions can read it, too."""
     load_tokenizer(GOLDEN / kind).save(tmp_path / kind)
     old, new = (json.loads((folder / kind / CONFIG_FILE).read_text()) for folder in (GOLDEN, tmp_path))
+    new.pop("config_sha256")  # which older versions pass over
     assert new == old
     assert (tmp_path / kind / WEIGHTS_FILE).read_bytes() == (GOLDEN / kind / WEIGHTS_FILE).read_bytes()

@@ -10,7 +10,7 @@ from torch import Tensor
 from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import Episodes
 from oat.errors import InvalidOption
-from oat.io.checkpoints import config_to_json
+from oat.io.config_json import config_to_json
 from oat.tokenizers import TOKENIZERS
 from oat.tokenizers.autoencoder import AutoencoderTokenizer
 from oat.tokenizers.config import ObjectiveConfig

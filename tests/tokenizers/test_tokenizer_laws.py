@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from oat.errors import (
     UndecodableTokens,
     UnknownName,
 )
-from oat.tokenizers import TOKENIZERS
+from oat.tokenizers import TOKENIZERS, autoencoder
 from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens
 from tests.tokenizers.fitted import DIM, HORIZON, fitted, smooth_chunks, untrained
@@ -119,6 +120,22 @@ def test_tokens_are_equal_on_one_and_two_threads(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_eight_threads_give_the_bits_of_one(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Encoding and decoding are functions of the weights: no call changes anything that another one could see."""
+    monkeypatch.setattr(autoencoder, "_BORDERLINE", 0.05)  # in every call some chunks are computed again in double
+    tokenizer, chunks = fitted(kind), smooth_chunks(60, seed=3)
+    expected = tokenizer.encode(chunks)
+    actions = tokenizer.decode(expected)
+
+    def again(_: int) -> bool:
+        tokens = tokenizer.encode(chunks)
+        return torch.equal(tokens.ids, expected.ids) and torch.equal(tokenizer.decode(tokens), actions)
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(again, range(80)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_numpy_and_torch_are_alike(kind: str) -> None:
     tokenizer, chunks = fitted(kind), smooth_chunks(5)
     assert tokenizer.encode(chunks.numpy()).tolist() == tokenizer.encode(chunks).tolist()
@@ -189,6 +206,17 @@ def test_bad_actions_are_refused(kind: str) -> None:
         tokenizer.encode(torch.zeros(2, HORIZON, DIM), torch.ones(2, 3))
     with pytest.raises(InvalidActions, match="first step"):
         tokenizer.encode(torch.zeros(1, HORIZON, DIM), torch.zeros(1, HORIZON))
+
+
+@pytest.mark.parametrize("wrong", [np.full((2, HORIZON, DIM), None), np.full((2, HORIZON, DIM), "a")])
+def test_arrays_without_numbers_are_refused(wrong: np.ndarray) -> None:
+    tokenizer, chunks = fitted("bin"), smooth_chunks(2)
+    with pytest.raises(InvalidActions, match="actions must be numbers, got an array of"):
+        tokenizer.encode(wrong)
+    with pytest.raises(InvalidActions, match="valid_mask must be numbers, got an array of"):
+        tokenizer.encode(chunks, wrong[..., 0])
+    with pytest.raises(InvalidObservation, match="state must be numbers, got an array of"):
+        tokenizer.encode(chunks, state=wrong[:, 0])
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,6 +7,7 @@ modification times, and mapped from there ever after; all processes on a machine
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ def load_column(
 
     `sources` are the files that the blocks come from: when one of them changes, a cached column is decoded anew.
     """
-    if np.prod(shape, dtype=np.int64) * 4 <= MAP_ABOVE_BYTES:
+    if math.prod(shape) * 4 <= MAP_ABOVE_BYTES:
         array = np.empty(shape, np.float32)
         _fill(name, array, blocks())
         array.flags.writeable = False

@@ -25,6 +25,9 @@ CameraStorage = Literal["video", "image"]
 WhenExists = Literal["refuse", "append", "overwrite"]
 """What a writer does when its output path is taken."""
 
+LARGEST_IMAGE = 8192
+"""Pixels of the longest side that an image may have: what a file says of its size is believed up to here."""
+
 _BLOCK = 1 << 18  # frames looked at together
 
 

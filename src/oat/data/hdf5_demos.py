@@ -111,7 +111,23 @@ def open_file(file: Path) -> Any:
 
 @lru_cache(maxsize=128)  # LIBERO-90 has 90 files
 def _open_file(file: Path, identity: tuple[int, int, int], process: int) -> Any:
-    return import_extra("h5py", "formats").File(file, "r")
+    h5py = import_extra("h5py", "formats")
+    opened = h5py.File(file, "r")
+    _refuse_outside(h5py, file, opened)
+    return opened
+
+
+def _refuse_outside(h5py: Any, file: Path, group: Any) -> None:
+    """Raise `CorruptDataset` for links, arrays and virtual arrays whose contents lie in other files."""
+    for name in group:
+        place = f"{group.name.rstrip('/')}/{name}"
+        if isinstance(group.get(name, getlink=True), h5py.ExternalLink):
+            raise CorruptDataset(f"{file}: {place} is a link to another file, which is not followed")
+        if group.get(name, getclass=True) is h5py.Group:
+            if isinstance(group.get(name, getlink=True), h5py.HardLink):  # soft links may lead in circles
+                _refuse_outside(h5py, file, group[name])
+        elif group.get(name, getclass=True) is h5py.Dataset and (group[name].external or group[name].is_virtual):
+            raise CorruptDataset(f"{file}: the contents of {place} are in another file, which is not read")
 
 
 def _describe(file: Path, name: str, group: Any) -> Demo:

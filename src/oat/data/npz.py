@@ -4,6 +4,7 @@ Members that are not compressed (`np.savez`) are memory-mapped where they lie in
 read as `obs.pos`, because LeRobot's feature names have no slash.
 """
 
+import math
 import zipfile
 import zlib
 from pathlib import Path
@@ -13,9 +14,14 @@ import numpy as np
 from oat.data.columns import load_column, row_blocks
 from oat.data.episodes import Episodes, is_image
 from oat.data.observation_keys import observation_keys, refuse_repeated
+from oat.data.verified import remember_verified, was_verified
 from oat.errors import CorruptDataset, InvalidEpisode, MissingKey
 
+_BOMB_BYTES = 256 * 2**20
+_BOMB_RATIO = 200  # images of one colour shrink to a 200th; what shrinks more holds nothing
 _NOT_OBSERVATIONS = {"actions", "episode_ends", "tasks", "fps"}
+# MemoryError and SyntaxError: of headers that describe anything, or are no Python literal.
+_DAMAGED = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, RuntimeError, MemoryError, SyntaxError)
 
 
 def is_npz(path: Path) -> bool:
@@ -30,7 +36,8 @@ def read_npz(path: Path) -> Episodes:
             members = {info: info.filename.removesuffix(".npy").replace("/", ".") for info in archive.infolist()}
             refuse_repeated(path, members.values())
             arrays = {name: _member(path, archive, info) for info, name in members.items()}
-    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, RuntimeError) as error:
+            _check_sums(path, archive)
+    except _DAMAGED as error:
         raise CorruptDataset(f"{path}: not a readable .npz archive ({error})") from error
     for key in ("actions", "episode_ends"):
         if key not in arrays:
@@ -96,6 +103,7 @@ def _member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.n
         read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran_order, dtype = read_header(file)
         header_bytes = file.tell()
+        _check_size(info, header_bytes, math.prod(shape) * dtype.itemsize)
         if info.compress_type != zipfile.ZIP_STORED or fortran_order or dtype.hasobject or 0 in shape or shape == ():
             file.seek(0)
             return np.lib.format.read_array(file, allow_pickle=False)
@@ -106,6 +114,32 @@ def _member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.n
     # A local header has 30 bytes, then name and extra field, then the member's own .npy header.
     offset = info.header_offset + 30 + name_and_extra + header_bytes
     return np.asarray(np.memmap(path, dtype, "r", offset, shape))
+
+
+def _check_sums(path: Path, archive: zipfile.ZipFile) -> None:
+    """Raise `BadZipFile` if a member is not as its checksum says; mapped ones are read once for that, and remembered.
+
+    Compressed members were compared when they were decompressed.
+    """
+    if was_verified([path]):
+        return
+    for info in archive.infolist():
+        if info.compress_type == zipfile.ZIP_STORED:
+            with archive.open(info) as file:
+                while file.read(1 << 20):
+                    pass  # the end of a member is where the sum is compared
+    remember_verified([path])
+
+
+def _check_size(info: zipfile.ZipInfo, header: int, content: int) -> None:
+    """Raise `ValueError` for an array that is not as large as its header says, or that was compressed absurdly well."""
+    if info.file_size != header + content:
+        raise ValueError(f"{info.filename} has {info.file_size} bytes, its header describes {header + content}")
+    if info.file_size > _BOMB_BYTES and info.file_size > _BOMB_RATIO * info.compress_size:
+        raise ValueError(
+            f"{info.filename} would grow from {info.compress_size} to {info.file_size} bytes: if that is meant, "
+            "write it with np.savez, which does not compress"
+        )
 
 
 def _typed(path: Path, name: str, array: np.ndarray) -> np.ndarray:

@@ -24,6 +24,10 @@ _OPTIONS = {
     "threads": "1",  # the callers run one process per core
 }
 
+# What PyAV raises for damaged files: FFmpeg's errors, which are OSError, ValueError or EOFError among others, and
+# missing attributes of streams whose codec it does not know.
+_DAMAGED = (OSError, ValueError, ArithmeticError, LookupError, AttributeError, TypeError, EOFError, RuntimeError)
+
 
 def pixel_format(height: int, width: int) -> str:
     """Return the encoder's pixel format: halved chroma needs even sides, so images with odd ones keep full chroma."""
@@ -85,9 +89,8 @@ class VideoDecoder:
             self._container = av.open(str(path))
             self._stream = self._container.streams.video[0]
             self._stream.codec_context.thread_count = 1  # the callers run one process per core
-        except (OSError, IndexError, ValueError) as error:
+        except _DAMAGED as error:
             raise CorruptDataset(f"{path}: not a readable video ({error})") from error
-        self._errors = (av.error.FFmpegError, OSError)
         self.path = path
         self._frames: Iterator[Any] = iter(())
         self._time = np.inf  # of the frame decoded last
@@ -97,7 +100,7 @@ class VideoDecoder:
         """Return the frames that are shown at the given times, which must not decrease."""
         try:
             return np.stack([self._at(time, fps) for time in times.tolist()])
-        except self._errors as error:
+        except _DAMAGED as error:
             raise CorruptDataset(f"{self.path}: cannot decode the video ({error})") from error
 
     def _at(self, time: float, fps: float) -> np.ndarray:
@@ -111,6 +114,8 @@ class VideoDecoder:
             frame = next(self._frames, None)
             if frame is None:
                 raise CorruptDataset(f"{self.path}: the video ends before {time:.3f} s")
+            if frame.time is None:
+                raise CorruptDataset(f"{self.path}: a frame of the video has no time")
             self._time = float(frame.time)
             self._image = None
             if self._time >= time - half:

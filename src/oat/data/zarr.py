@@ -3,6 +3,7 @@
 Layout: https://github.com/real-stanford/diffusion_policy, zarr format 2 (or 3), in a directory or a .zip.
 """
 
+import math
 import os
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -22,6 +23,8 @@ from oat.data.observation_keys import observation_keys
 from oat.errors import CorruptDataset, InvalidEpisode, MissingKey, OatError
 from oat.io.extras import import_extra
 
+_OBJECT_CODECS = ("pickle", "json2", "vlen", "categorize", "msgpack")
+_CHUNK_BYTES = 2 * 2**30  # what is decoded at once; Blosc cannot hold more
 _CACHE_BYTES = 128 * 2**20  # of decoded image chunks, per camera
 
 
@@ -129,7 +132,10 @@ def read_zarr(path: Path) -> Episodes:
         for key in ("data/action", "meta/episode_ends"):
             if key not in group:
                 raise MissingKey(f"{path}: no array {key!r}; a ReplayBuffer has data/action and meta/episode_ends")
+        _check_metadata(path, group)
         arrays = {name: a for name, a in sorted(group["data"].arrays()) if a.ndim > 0 and a.dtype.kind in "fiub"}
+        if group["meta/episode_ends"].dtype.kind not in "fiu":
+            raise CorruptDataset(f"{path}: meta/episode_ends must be numbers, got {group['meta/episode_ends'].dtype}")
         _check_complete(path, "episode_ends", group["meta/episode_ends"])
         ends = np.asarray(group["meta/episode_ends"][:])
     if "action" not in arrays or arrays["action"].ndim != 2:
@@ -185,6 +191,18 @@ def open_group(path: Path) -> Any:
 def _open_group(path: Path, identity: tuple[int, int, int], process: int) -> Any:
     zarr = import_extra("zarr", "formats")
     return zarr.open_group(zarr.storage.ZipStore(path, mode="r") if path.is_file() else path, mode="r")
+
+
+def _check_metadata(path: Path, group: Any) -> None:
+    """Raise `CorruptDataset` for codecs that unpickle objects, and for chunks that are absurdly large, unread."""
+    for folder in ("data", "meta"):
+        for name, array in group[folder].arrays():
+            codecs = [*array.filters, *array.compressors, *([array.serializer] if array.serializer else [])]
+            found = {str(getattr(codec, "codec_id", type(codec).__name__)).lower() for codec in codecs}
+            if refused := sorted(each for each in found if any(word in each for word in _OBJECT_CODECS)):
+                raise CorruptDataset(f"{path}: {folder}/{name} is packed by {refused[0]}, which is not allowed")
+            if math.prod(array.chunks) * array.dtype.itemsize > _CHUNK_BYTES:
+                raise CorruptDataset(f"{path}: a chunk of {folder}/{name} would have {array.chunks} numbers")
 
 
 def _check_complete(path: Path, name: str, array: Any) -> None:

@@ -1,5 +1,6 @@
 """Diffusion policies as graphs: one denoising step, and a clean chunk → actions."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -96,6 +97,13 @@ class GraphDiffusionPolicy(DenoisingPredictor, GraphPolicy):
             "step": Graph(DenoisingStep(policy), step, ("sample_then", "clean")),
             "actions": Graph(DenoisedActions(policy), {"clean": chunk, **example_state(policy)}, ("actions",)),
         }
+
+    @classmethod
+    def input_shapes(
+        cls, context: ContextConfig, space: ActionSpace, shape: Mapping[str, Any] | None
+    ) -> dict[str, tuple[int, ...]]:
+        """Return the sizes of what is observed and of the chunk that is denoised."""
+        return {**super().input_shapes(context, space, shape), "sample": (space.action_horizon, space.model_dim)}
 
     def start_denoising(self, values: Values, tasks: Int64[Tensor, " batch"], noise: Actions) -> tuple[Any, Denoise]:
         """Run the context graph, and return the function that runs a step for every noise level."""

@@ -1,7 +1,8 @@
 """What runs a policy's graphs: ONNX Runtime, or PyTorch's compiler."""
 
 import os
-from collections.abc import Collection, Mapping
+import threading
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -48,20 +49,23 @@ class OnnxEngine:
         options.intra_op_num_threads = threads
         options.log_severity_level = 3
         self._sessions: dict[str, Any] = {}
-        self._bindings: dict[str, Any] = {}
-        self._bound: dict[str, dict[str, Any]] = {}
+        # A binding holds one call's inputs and outputs: each thread has its own.
+        self._bindings = threading.local()
         for name, model in models.items():
             try:
                 session = self._library.InferenceSession(model, options, providers=providers)
             except Exception as error:  # its own kinds of exceptions share nothing else
                 raise CheckpointError(f"ONNX Runtime cannot run the graph {name!r}: {error}") from error
             self._sessions[name] = session
-            self._bindings[name] = session.io_binding()
-            self._bound[name] = {}
 
     @property
     def graphs(self) -> Collection[str]:
         return self._sessions
+
+    def input_shapes(self) -> Iterator[tuple[str, tuple[int | str | None, ...]]]:
+        """Yield the name and shape of every input of every graph; axes that are free have no number."""
+        for session in self._sessions.values():
+            yield from ((each.name, tuple(each.shape)) for each in session.get_inputs())
 
     def put(self, value: Tensor | int) -> Any:
         """Return a copy of a tensor on the session's device."""
@@ -73,21 +77,30 @@ class OnnxEngine:
 
     def run(self, graph: str, inputs: Mapping[str, Any]) -> Any:
         """Run a graph, and return its outputs, which stay on the session's device."""
-        binding = self._bindings[graph]
-        bound = self._bound[graph]
-        for name, value in inputs.items():
-            if bound.get(name) is not value:  # binding costs more than asking
-                binding.bind_ortvalue_input(name, value)
-                bound[name] = value
-        binding.clear_binding_outputs()
-        for output in self._sessions[graph].get_outputs():
-            binding.bind_output(output.name, self._device)
-        self._sessions[graph].run_with_iobinding(binding)
+        binding, bound = self._binding(graph)
+        try:
+            for name, value in inputs.items():
+                if bound.get(name) is not value:  # binding costs more than asking
+                    binding.bind_ortvalue_input(name, value)
+                    bound[name] = value
+            binding.clear_binding_outputs()
+            for output in self._sessions[graph].get_outputs():
+                binding.bind_output(output.name, self._device)
+            self._sessions[graph].run_with_iobinding(binding)
+        except Exception as error:  # its own kinds of exceptions share nothing else
+            raise CheckpointError(f"ONNX Runtime cannot run the graph {graph!r}: {error}") from error
         return binding.get_outputs()
+
+    def _binding(self, graph: str) -> tuple[Any, dict[str, Any]]:
+        """Return this thread's binding of a graph, and the inputs that are bound to it."""
+        bindings: dict[str, tuple[Any, dict[str, Any]]] = vars(self._bindings)
+        if graph not in bindings:
+            bindings[graph] = (self._sessions[graph].io_binding(), {})
+        return bindings[graph]
 
 
 class TorchEngine:
-    """Run the same modules through PyTorch's compiler; on CUDA it records CUDA graphs."""
+    """Run the same modules through PyTorch's compiler; on CUDA it records CUDA graphs, for one thread at a time."""
 
     def __init__(self, modules: Mapping[str, nn.Module], device: torch.device) -> None:
         self._device = device

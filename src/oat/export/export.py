@@ -1,7 +1,6 @@
 """Behind `oat export`: a policy as ONNX graphs and a config.json in a directory."""
 
 import hashlib
-import json
 import logging
 import warnings
 from collections.abc import Iterator
@@ -18,7 +17,8 @@ from oat.export.config import Precision
 from oat.export.graph_policy import graph_class
 from oat.export.graphs import Graph
 from oat.export.loading import RUNTIME, load_runtime
-from oat.io.checkpoints import CONFIG_FILE, VERSION, config_to_json, staged_checkpoint
+from oat.io.checkpoints import VERSION, staged_checkpoint, write_config
+from oat.io.config_json import config_to_json
 from oat.io.extras import import_extra
 from oat.policies import BasePredictor, Noise, Policy, load_policy
 
@@ -77,7 +77,7 @@ def write_graphs(policy: Policy, folder: Path, precision: Precision = "float32")
         "shape": shape,
         "trained_on": policy.training_record.to_json(),
     }
-    (folder / CONFIG_FILE).write_text(json.dumps(described, indent=2, ensure_ascii=False))
+    write_config(folder, described)
 
 
 def compare(first: BasePredictor, second: BasePredictor, rows: int = _CHECKED, seed: int = 0) -> Agreement:

@@ -21,7 +21,7 @@ from oat.tokenizers.space import ActionSpace
 
 
 class GraphPolicy(BasePredictor):
-    """Hold a kind's graphs and run them; what needs no weights is done here. For one thread at a time.
+    """Hold a kind's graphs and run them; what needs no weights is done here.
 
     A kind of policy names its class in `exported_as`.
     """
@@ -48,6 +48,13 @@ class GraphPolicy(BasePredictor):
     def join(cls, models: Mapping[str, bytes], shape: Mapping[str, Any] | None) -> dict[str, bytes]:
         """Return further ONNX graphs, made of the first ones."""
         return {}
+
+    @classmethod
+    def input_shapes(
+        cls, context: ContextConfig, space: ActionSpace, shape: Mapping[str, Any] | None
+    ) -> dict[str, tuple[int, ...]]:
+        """Return the last axes that config.json gives to inputs of the graphs: a loaded graph must have the same."""
+        return {key: (context.obs_horizon, *size) for key, size in context.sizes().items()}
 
     @classmethod
     def restore(

@@ -1,7 +1,6 @@
 """A policy in use, from whatever is on disk: an export, or a checkpoint, which can be compiled."""
 
 import hashlib
-import json
 from pathlib import Path
 
 import torch
@@ -9,7 +8,8 @@ import torch
 from oat.errors import CheckpointError, InvalidOption
 from oat.export.engines import OnnxEngine, TorchEngine
 from oat.export.graph_policy import GraphPolicy, graph_class
-from oat.io.checkpoints import CONFIG_FILE, VERSION, checkpoint_kind, config_from_json
+from oat.io.checkpoints import CONFIG_FILE, checkpoint_kind, read_config
+from oat.io.config_json import config_from_json
 from oat.policies import POLICIES, BasePredictor, Policy, load_policy
 from oat.policies.context import ContextConfig
 from oat.tokenizers.space import ActionSpace
@@ -32,23 +32,37 @@ def load_predictor(path: Path, threads: int = 1, compiled: bool = False) -> Base
 def load_runtime(path: str | Path, threads: int = 1) -> GraphPolicy:
     """Return a policy that `oat export` wrote, run by ONNX Runtime with this many threads."""
     folder = Path(path).expanduser()
+    described = read_config(folder)
+    if described["kind"] != RUNTIME:
+        raise CheckpointError(f"{folder} holds {described['kind']!r}, expected {RUNTIME!r}")
     try:
-        described = json.loads((folder / CONFIG_FILE).read_text())
-        kind = described["kind"]
-        version = described["version"]
-        hashes = described.get("graphs_sha256", {})
-        if kind != RUNTIME or version != VERSION:
-            raise CheckpointError(f"{folder} holds {kind!r} of version {version}, expected {RUNTIME!r} of {VERSION}")
-        models = {name: (folder / f"{name}.onnx").read_bytes() for name in hashes}
-        for name, model in models.items():
-            if hashlib.sha256(model).hexdigest() != hashes[name]:
-                raise CheckpointError(f"{folder / name}.onnx is damaged: its contents are not those that were saved")
+        models = _read_models(folder, described["graphs_sha256"])
         context = config_from_json(ContextConfig, described["context"])
         space = config_from_json(ActionSpace, described["space"])
         graphs = graph_class(POLICIES.find(described["policy"]))
-        return graphs.restore(context, space, OnnxEngine(models, threads), described["shape"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        shape = described["shape"]
+        expected = graphs.input_shapes(context, space, shape)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{folder} is not a readable export ({type(error).__name__}: {error})") from error
+    engine = OnnxEngine(models, threads)
+    for name, found in engine.input_shapes():
+        sizes = expected.get(name, ())
+        # Free axes, such as the rows, come first.
+        if sizes and found[-len(sizes) :] != sizes:
+            raise CheckpointError(f"{folder}: the graphs' input {name} is {found}, {CONFIG_FILE} says {sizes}")
+    return graphs.restore(context, space, engine, shape)
+
+
+def _read_models(folder: Path, digests: dict[str, str]) -> dict[str, bytes]:
+    """Return the graphs that config.json names; raise `CheckpointError` for one that is not as it was saved."""
+    models = {}
+    for name, digest in digests.items():
+        if not name.isidentifier():
+            raise CheckpointError(f"{folder}: {name!r:.60} cannot be the name of a graph")
+        models[name] = (folder / f"{name}.onnx").read_bytes()
+        if hashlib.sha256(models[name]).hexdigest() != digest:
+            raise CheckpointError(f"{folder / name}.onnx is damaged: its contents are not those that were saved")
+    return models
 
 
 def compile_policy(policy: Policy, device: str | torch.device = "cpu") -> GraphPolicy:

@@ -15,6 +15,7 @@ from oat.export.folded_blocks import Values as FoldedValues
 from oat.export.fusion import fuse
 from oat.export.graph_policy import GraphPolicy
 from oat.export.graphs import ROWS, Graph, context_graph, example_memory, example_state
+from oat.io.config_json import config_from_json
 from oat.policies.autoregressive import AutoregressivePolicy
 from oat.policies.context import ContextConfig, Values
 from oat.policies.decoding import Noise, TokenDecoding, TokenLimits, likely_tokens, sample, token_noise
@@ -166,13 +167,20 @@ class GraphTokenPolicy(TokenPredictor, GraphPolicy):
         return {"chunk": fuse(models, shape)}
 
     @classmethod
+    def input_shapes(
+        cls, context: ContextConfig, space: ActionSpace, shape: Mapping[str, Any] | None
+    ) -> dict[str, tuple[int, ...]]:
+        """Return the sizes of what is observed, of the cache and of the noise."""
+        sizes = config_from_json(TokenShape, shape)
+        tokens = {"cache": (sizes.cache_heads, sizes.longest, sizes.head_dim), "noise": (sizes.outputs,)}
+        return {**super().input_shapes(context, space, shape), **tokens}
+
+    @classmethod
     def restore(
         cls, context: ContextConfig, space: ActionSpace, engine: Engine, shape: Mapping[str, Any] | None
     ) -> "GraphTokenPolicy":
         """Return what runs the graphs, with the sizes that config.json holds."""
-        if shape is None:
-            raise ValueError("the shape of a next-token policy is missing")
-        return cls(context, space, engine, TokenShape(**shape))
+        return cls(context, space, engine, config_from_json(TokenShape, shape))
 
     @property
     def limits(self) -> TokenLimits:

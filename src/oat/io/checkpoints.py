@@ -1,25 +1,22 @@
 """Checkpoints: a directory with config.json, model.safetensors and a card, complete or absent, that moves anywhere.
 
-No pickle. config.json holds the SHA-256 of the weights, so that a damaged or exchanged file is noticed. The card is for
-people: nothing depends on it.
+No pickle. config.json holds the SHA-256 of the weights and of itself, so that a damaged or exchanged file is noticed.
+The card is for people: nothing depends on it.
 """
 
-import dataclasses
 import hashlib
 import json
-import typing
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from oat.errors import CheckpointError, OatError
-from oat.io.added_fields import is_stored
+from oat.errors import CheckpointError
 from oat.io.atomic import staged_directory
 from oat.io.model_cards import ModelCard
 
@@ -28,28 +25,13 @@ VERSION = 1
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 CARD_FILE = "README.md"
+_OWN_DIGEST = "config_sha256"
 BEST = "best"
 """The folder of a run that holds its best checkpoint."""
 LAST = "last"
 """The folder of a run that holds its latest checkpoint, from which it resumes."""
 LOG_FILE = "metrics.jsonl"
 """The file of a run that holds what it logged, a line of JSON each time."""
-
-Config = TypeVar("Config")
-
-
-@runtime_checkable
-class KnowsItsJson(Protocol):
-    """Describe a value that is stored in its own way, such as an action transform, whose class its JSON must name."""
-
-    def to_json(self) -> Any:
-        """Return the value as config.json holds it."""
-        ...
-
-    @classmethod
-    def from_json(cls, values: Any) -> Any:
-        """Return the value that `to_json` described, which may be of a subclass."""
-        ...
 
 
 @contextmanager
@@ -81,7 +63,7 @@ def write_checkpoint(
     weights = save_tensors({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
     described = {"format": FORMAT, "version": VERSION, "kind": kind, "weights_sha256": _hash(weights), **config}
     (directory / WEIGHTS_FILE).write_bytes(weights)
-    (directory / CONFIG_FILE).write_text(json.dumps(described, indent=2, ensure_ascii=False), "utf-8")
+    write_config(directory, described)
     (directory / CARD_FILE).write_text(card.render(described["weights_sha256"]), "utf-8")
 
 
@@ -99,60 +81,53 @@ def fingerprint(directory: Path) -> str:
 
 def load_checkpoint(directory: Path, kinds: Collection[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Return the configuration and the tensors; raise `CheckpointError`, which says what is there instead."""
-    try:
-        config = json.loads((directory / CONFIG_FILE).read_text("utf-8"))
-        weights = (directory / WEIGHTS_FILE).read_bytes()
-        kind = config["kind"]
-        version = config["version"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{directory} is not a readable checkpoint ({type(error).__name__}: {error})") from error
-    if version != VERSION:
-        raise CheckpointError(f"{directory} is a checkpoint of version {version}, this oat reads version {VERSION}")
+    config = read_config(directory)
+    kind = config["kind"]
     if kind not in kinds:
         raise CheckpointError(f"{directory} holds {kind!r}, expected {' or '.join(sorted(kinds))}")
+    try:
+        weights = (directory / WEIGHTS_FILE).read_bytes()
+    except OSError as error:
+        raise _unreadable(directory, error) from error
     if _hash(weights) != config.get("weights_sha256"):
         raise CheckpointError(f"{directory / WEIGHTS_FILE} is damaged: its contents are not those that were saved")
     try:
         return config, load_tensors(weights)
-    except SafetensorError as error:
+    except (SafetensorError, ValueError, KeyError) as error:  # ValueError and KeyError: types that torch has not
         raise CheckpointError(f"{directory / WEIGHTS_FILE} is unreadable ({error})") from error
 
 
-def config_to_json(config: Any) -> Any:
-    """Return a frozen dataclass, with dataclasses and values that know their own JSON inside, as JSON-able values."""
-    if isinstance(config, KnowsItsJson):
-        return config.to_json()
-    if dataclasses.is_dataclass(config):
-        values = ((each, getattr(config, each.name)) for each in dataclasses.fields(config))
-        return {each.name: config_to_json(value) for each, value in values if is_stored(each, value)}
-    if isinstance(config, tuple | list):
-        return [config_to_json(value) for value in config]
+def read_config(directory: Path) -> dict[str, Any]:
+    """Return what config.json holds, which is of this version and as it was written; else raise `CheckpointError`."""
+    try:
+        config = json.loads((directory / CONFIG_FILE).read_text("utf-8"))
+        version = config["version"]
+        if not isinstance(config["kind"], str):
+            raise TypeError(f"kind must be a string, got {config['kind']!r:.60}")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _unreadable(directory, error) from error
+    if version != VERSION:
+        raise CheckpointError(f"{directory} is a checkpoint of version {version}, this oat reads version {VERSION}")
+    # Checkpoints of before have none.
+    if config.get(_OWN_DIGEST, digest := config_digest(config)) != digest:
+        raise CheckpointError(f"{directory / CONFIG_FILE} is damaged: its contents are not those that were saved")
     return config
 
 
-def config_from_json(kind: type[Config], values: dict[str, Any]) -> Config:
-    """Return the dataclass that `config_to_json` described; raise `CheckpointError` for values that do not fit it."""
-    hints = typing.get_type_hints(kind)
-    try:
-        return kind(**{name: _value(hints[name], value) for name, value in values.items()})
-    except (KeyError, TypeError, ValueError, OatError) as error:
-        raise CheckpointError(f"this configuration does not fit {kind.__name__}: {error}") from error
+def write_config(directory: Path, config: Mapping[str, Any]) -> None:
+    """Write config.json with its own digest."""
+    described = {**config, _OWN_DIGEST: config_digest(config)}
+    (directory / CONFIG_FILE).write_text(json.dumps(described, indent=2, ensure_ascii=False), "utf-8")
 
 
-def _value(hint: Any, value: Any) -> Any:
-    """Return a JSON value as the type that the field is annotated with; JSON has lists where fields have tuples."""
-    if isinstance(hint, type) and issubclass(hint, KnowsItsJson):
-        return hint.from_json(value)
-    if isinstance(value, dict):  # perhaps an optional dataclass
-        hint = next((kind for kind in typing.get_args(hint) if dataclasses.is_dataclass(kind)), hint)
-    if dataclasses.is_dataclass(hint):
-        return config_from_json(typing.cast(type, hint), value)
-    if not isinstance(value, list):
-        return value
-    inner = typing.get_args(hint) if typing.get_origin(hint) is tuple else ()
-    if len(inner) == 2 and inner[1] is Ellipsis:
-        return tuple(_value(inner[0], item) for item in value)
-    return tuple(value)
+def config_digest(config: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of what config.json holds, its own digest left out, whatever its layout is."""
+    held = {name: value for name, value in config.items() if name != _OWN_DIGEST}
+    return _hash(json.dumps(held, sort_keys=True).encode())
+
+
+def _unreadable(directory: Path, error: Exception) -> CheckpointError:
+    return CheckpointError(f"{directory} is not a readable checkpoint ({type(error).__name__}: {error})")
 
 
 def _hash(data: bytes) -> str:

@@ -15,7 +15,7 @@ class Width:
     """Dimension of each attention head."""
 
     def __post_init__(self) -> None:
-        if self.dim % self.head_dim:
+        if min(self.dim, self.head_dim) < 1 or self.dim % self.head_dim:
             raise InvalidOption(
                 f"the model dimension {self.dim} must be a multiple of the head dimension {self.head_dim}"
             )

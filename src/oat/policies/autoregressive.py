@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from oat.data.normalize import Normalizer
-from oat.errors import InvalidOption
+from oat.errors import CheckpointError, InvalidOption
 from oat.io.training_record import Measures
 from oat.policies.config import AutoregressiveConfig, PolicyConfig
 from oat.policies.context import ContextConfig, Values
@@ -91,11 +91,16 @@ class AutoregressivePolicy(TokenPredictor, Policy):
         return cls(setup.context, tokenizer, config, longest)
 
     @classmethod
-    def restore(
+    def restoring(
         cls, folder: Path, described: Mapping[str, Any], context: ContextConfig, config: PolicyConfig
-    ) -> "AutoregressivePolicy":
-        """Return the policy of a checkpoint without its weights, with the tokenizer that lies beside them."""
-        return cls(context, load_tokenizer(folder / TOKENIZER_FOLDER), config, described["longest"])
+    ) -> Callable[[], "AutoregressivePolicy"]:
+        """Return what builds the policy of a checkpoint, without its weights, over the tokenizer beside them."""
+        tokenizer = load_tokenizer(folder / TOKENIZER_FOLDER)
+        longest = described["longest"]
+        # Sequences are also padded to it in memory that no tensor of the checkpoint tells of.
+        if type(longest) is not int or not 1 <= longest <= tokenizer.max_tokens:
+            raise CheckpointError(f"{folder}: longest must be in 1…{tokenizer.max_tokens}, got {longest!r:.60}")
+        return partial(cls, context, tokenizer, config, longest)
 
     @property
     def limits(self) -> TokenLimits:

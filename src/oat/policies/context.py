@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from threading import Lock
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from oat.data.episodes import Episodes, is_image
+from oat.data.episodes import LARGEST_IMAGE, Episodes, is_image
 from oat.data.normalize import Normalizer, observation_statistics
 from oat.errors import InvalidObservation, InvalidOption, unknown_name
 from oat.interfaces import Observation
@@ -57,6 +58,17 @@ class ContextConfig:
     """A Hugging Face text encoder by name or local directory; None learns one embedding per task."""
     text_dim: int = 0
     vision: VisionConfig = field(default_factory=VisionConfig)
+
+    def __post_init__(self) -> None:
+        if len(self.vectors) != len(self.vector_dims) or len(self.cameras) != len(self.camera_sizes):
+            raise InvalidOption("every vector needs its dimension and every camera its size")
+        if self.obs_horizon < 1 or min(self.vector_dims, default=1) < 1:
+            raise InvalidOption(
+                f"obs_horizon and vector_dims must be at least 1, got {self.obs_horizon} and {self.vector_dims}"
+            )
+        for camera, size in zip(self.cameras, self.camera_sizes, strict=True):
+            if not all(1 <= side <= LARGEST_IMAGE for side in size):
+                raise InvalidOption(f"{camera} must have sides of 1…{LARGEST_IMAGE} pixels, got {size}")
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -122,9 +134,14 @@ class TaskToken(nn.Module):
             if task not in self.tasks:
                 if self.config.text_encoder is None:
                     raise unknown_name("task", task, self.tasks)
-                self.table = torch.cat([self.table, embed_texts(self.config.text_encoder, [task]).to(self.table)])
-                self.tasks.append(task)
+                with _taking_in:
+                    self._take_in(task, self.config.text_encoder)
         return torch.tensor([self.tasks.index(task) for task in tasks])
+
+    def _take_in(self, task: str, text_encoder: str) -> None:
+        if task not in self.tasks:  # another thread may have been faster
+            self.table = torch.cat([self.table, embed_texts(text_encoder, [task]).to(self.table)])
+            self.tasks.append(task)  # last, so that every number has its row
 
     def forward(self, numbers: Int64[Tensor, " batch"]) -> Float[Tensor, "batch 1 dim"]:
         """Return one token for every row's task."""
@@ -234,6 +251,7 @@ def _check(config: ContextConfig, observation: Observation, sizes: Mapping[str, 
             raise InvalidObservation(f"{key}{list(where)} is {value[where]}")
 
 
+_taking_in = Lock()
 _LARGEST = np.finfo(np.float32).max
 _STATE_LIMIT = 3.0  # states far outside what training saw are brought this near to it
 

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 from oat.errors import CheckpointError
-from oat.io.checkpoints import CONFIG_FILE, config_from_json, find_checkpoint, load_checkpoint
+from oat.io.bounded import build_bounded, check_shapes
+from oat.io.checkpoints import CONFIG_FILE, find_checkpoint, load_checkpoint
+from oat.io.config_json import config_from_json
 from oat.io.training_record import stored_record
 from oat.policies import POLICIES
 from oat.policies.context import ContextConfig
@@ -17,14 +19,12 @@ def load_policy(path: str | Path) -> Policy:
     kind = POLICIES[described["kind"]]
     try:
         context = config_from_json(ContextConfig, described["context"])
-        policy = kind.restore(folder, described, context, config_from_json(kind.config_class, described["config"]))
+        config = config_from_json(kind.config_class, described["config"])
+        policy = build_bounded(folder, kind.restoring(folder, described, context, config), tensors)
     except KeyError as error:
         raise CheckpointError(f"{folder / CONFIG_FILE} lacks {error}") from error
     policy.training_record = stored_record(described)
+    check_shapes(folder, policy.own_state(), tensors)
     # What a checkpoint leaves out of its own weights, such as a tokenizer, was loaded with it.
-    kept = {name: tensor for name, tensor in policy.state_dict().items() if name not in policy.own_state()}
-    try:
-        policy.load_state_dict({**kept, **tensors})
-    except RuntimeError as error:
-        raise CheckpointError(f"{folder}: its weights do not fit its configuration ({error})") from error
+    policy.load_state_dict({**policy.state_dict(), **tensors})
     return policy.eval()

@@ -5,6 +5,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,7 +16,8 @@ from torch import Tensor, nn
 from oat.data.normalize import Normalizer
 from oat.errors import InvalidOption
 from oat.interfaces import Observation
-from oat.io.checkpoints import config_from_json, config_to_json, staged_checkpoint, write_checkpoint
+from oat.io.checkpoints import staged_checkpoint, write_checkpoint
+from oat.io.config_json import config_from_json, config_to_json
 from oat.io.model_cards import ModelCard
 from oat.io.training_record import Measures, TrainingRecord
 from oat.nn.transformer import Backbone
@@ -23,6 +25,7 @@ from oat.nn.vision import HuggingFaceVision
 from oat.policies.config import PolicyConfig
 from oat.policies.context import ContextConfig, ContextEncoder, Values
 from oat.policies.learning import HeldOut, Lesson, PolicySetup
+from oat.policies.modes import evaluating
 from oat.policies.predictor import BasePredictor
 from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.space import ActionSpace
@@ -62,11 +65,11 @@ class Policy(nn.Module, BasePredictor):
         """Return a policy with random weights for these data."""
 
     @classmethod
-    def restore(
+    def restoring(
         cls, folder: Path, described: Mapping[str, Any], context: ContextConfig, config: PolicyConfig
-    ) -> "Policy":
-        """Return the policy of a checkpoint without its weights, from what its config.json holds."""
-        return cls(context, config_from_json(ActionSpace, described["space"]), config)
+    ) -> Callable[[], "Policy"]:
+        """Return what builds the policy of a checkpoint, without its weights, from what its config.json holds."""
+        return partial(cls, context, config_from_json(ActionSpace, described["space"]), config)
 
     @abstractmethod
     def loss(
@@ -116,15 +119,8 @@ class Policy(nn.Module, BasePredictor):
     @contextmanager
     def inferring(self) -> Iterator[None]:
         """Compute without gradients and in evaluation mode."""
-        was_training = self.training
-        if was_training:
-            self.eval()
-        try:
-            with torch.no_grad():
-                yield
-        finally:
-            if was_training:
-                self.train()
+        with evaluating(self), torch.no_grad():
+            yield
 
     def save(self, directory: str | Path) -> None:
         """Write a checkpoint directory that `load_policy` reads anywhere."""

@@ -52,8 +52,8 @@ class ServeConfig:
         if min(self.threads, self.max_batch, self.max_clients) < 1 or not 0 <= self.port < 2**16:
             raise InvalidOption("threads, max_batch and max_clients must be at least 1, and the port in 0…65535")
         given = (self.client_timeout, self.max_message_mb, self.deadline_ms)
-        if min(number for number in given if number is not None) <= 0:
-            raise InvalidOption("max_message_mb, client_timeout and deadline_ms must be positive")
+        if not all(0 < number < float("inf") for number in given if number is not None):
+            raise InvalidOption("max_message_mb, client_timeout and deadline_ms must be positive and finite")
         if not self.is_local and self.api_key_file is None and not self.anyone:
             raise InvalidOption(f"{self.host} can be reached by others: give --api-key-file, or --anyone to serve all")
         if any(pair.count("=") != 1 for pair in self.rename):

@@ -121,7 +121,10 @@ class PolicyServer:
         """Answer a plain HTTP request, or refuse a client; return None to let a WebSocket client connect."""
         if request.path == "/healthz":  # before the key is asked for: load balancers have none
             return connection.respond(HTTPStatus.OK, "OK\n")
-        given = request.headers.get("Authorization", "").encode()
+        keys = request.headers.get_all("Authorization")
+        if len(keys) > 1:
+            return connection.respond(HTTPStatus.BAD_REQUEST, "send one Authorization header\n")
+        given = "".join(keys).encode()
         # The comparison takes equally long for all keys, so that its duration tells nothing about the right one.
         if self._key is not None and not hmac.compare_digest(given, b"Api-Key " + self._key):
             return connection.respond(HTTPStatus.UNAUTHORIZED, "send the header Authorization: Api-Key KEY\n")

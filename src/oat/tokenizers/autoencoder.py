@@ -1,15 +1,15 @@
 """Learned tokenizers: encode → quantize → decode, and the losses that OAT and QueST share (paper, section IV-A)."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from oat.nn.lattice import Lattice
+from oat.nn.precision import in_double
 from oat.nn.quantizers import make_quantizer
 from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.config import AutoencoderConfig
@@ -94,26 +94,18 @@ class AutoencoderTokenizer(BaseTokenizer):
             ids = self.quantizer.encode(positions)
             unsure = torch.nonzero(self.quantizer.margin(positions).amin(-1) < _BORDERLINE).squeeze(-1)
             if len(unsure):
-                exact = self._positions(self._encoder_in_double(), actions[unsure].double(), valid_mask[unsure])
+                exact = self._positions(in_double(self.encoder), actions[unsure].double(), valid_mask[unsure])
                 ids[unsure] = self.quantizer.encode(exact)
         return Tokens(ids, torch.full((len(ids),), ids.shape[1], device=ids.device))
 
     def _positions(
-        self, encoder: Callable[..., Tensor], actions: Tensor, valid_mask: Tensor
+        self, encoder: nn.Module, actions: Tensor, valid_mask: Tensor
     ) -> Float[Tensor, "batch tokens latent"]:
         """Return the latents' positions, a block at a time: on CPU a block's activations should fit the cache."""
         block = _BLOCK if actions.device.type == "cpu" else max(1, len(actions))
         firsts = range(0, max(1, len(actions)), block)
         latents = [encoder(actions[i : i + block], valid_mask[i : i + block]) for i in firsts]
         return self.quantizer.position(torch.cat(latents))
-
-    def _encoder_in_double(self) -> Callable[..., Tensor]:
-        """Return the encoder as a function in float64, without changing its weights: other threads may use them."""
-        doubles: dict[str, Any] = {
-            name: tensor.double() if tensor.is_floating_point() else tensor
-            for name, tensor in (*self.encoder.named_parameters(), *self.encoder.named_buffers())
-        }
-        return lambda *inputs: torch.func.functional_call(self.encoder, doubles, inputs)
 
     @property
     def uses_noise(self) -> bool:

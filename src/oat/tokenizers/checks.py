@@ -4,16 +4,27 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from oat.errors import InvalidActions, InvalidObservation, InvalidOption, InvalidTokens
+from oat.errors import InvalidActions, InvalidObservation, InvalidOption, InvalidTokens, OatError
 from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Array, TokenLike, Tokens, as_tokens
+
+
+def as_numbers(
+    values: Array, name: str, wrong: type[OatError], device: torch.device, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """Return an array as a tensor; raise the error of the given type for one that holds no numbers, but objects."""
+    try:
+        return torch.as_tensor(values, dtype=dtype, device=device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        found = getattr(values, "dtype", type(values).__name__)
+        raise wrong(f"{name} must be numbers, got an array of {found}") from error
 
 
 def check_actions(
     actions: Array, valid_mask: Array | None, space: ActionSpace, device: torch.device
 ) -> tuple[Float[Tensor, "batch time dim"], Bool[Tensor, "batch time"]]:
     """Return chunks and which of their steps are valid; raise `InvalidActions` for other shapes and for NaN."""
-    chunks = torch.as_tensor(actions, dtype=torch.float32, device=device)
+    chunks = as_numbers(actions, "actions", InvalidActions, device)
     expected = (space.action_horizon, space.action_dim)
     if chunks.ndim != 3 or tuple(chunks.shape[1:]) != expected:
         raise InvalidActions(f"actions must be (batch, {expected[0]}, {expected[1]}), got {tuple(chunks.shape)}")
@@ -27,7 +38,7 @@ def check_steps(chunks: Float[Tensor, "batch time dim"], valid_mask: Array | Non
         raise InvalidActions(f"actions[{row}, {step}, {dim}] is {float(chunks[row, step, dim])}")
     if valid_mask is None:
         return torch.ones(chunks.shape[:2], dtype=torch.bool, device=chunks.device)
-    valid = torch.as_tensor(valid_mask, dtype=torch.bool, device=chunks.device)
+    valid = as_numbers(valid_mask, "valid_mask", InvalidActions, chunks.device, torch.bool)
     if valid.shape != chunks.shape[:2]:
         raise InvalidActions(f"valid_mask must be {tuple(chunks.shape[:2])}, got {tuple(valid.shape)}")
     # Errors are means over valid steps; a chunk that begins after its episode's end has none.
@@ -42,7 +53,7 @@ def check_state(
     """Return the state that the transform refers to, or raise `InvalidObservation`; other transforms ignore it."""
     if state is None:
         return None
-    given = torch.as_tensor(state, dtype=torch.float32, device=device)
+    given = as_numbers(state, "state", InvalidObservation, device)
     if space.transform.state_key is None:
         return given
     dim = space.state_dim
@@ -79,7 +90,7 @@ def check_noise(
     """Return the noise that decoding starts from; raise `InvalidOption` for a wrong shape, or if it is not `used`."""
     if noise is None:
         return None
-    given = torch.as_tensor(noise, dtype=torch.float32, device=device)
+    given = as_numbers(noise, "noise", InvalidOption, device)
     expected = (batch, space.action_horizon, space.model_dim)
     if not used or given.shape != expected:
         allowed = f"must be {expected}" if used else "is not used by this tokenizer"

@@ -3,6 +3,7 @@
 Decoding is partial: only sequences that expand to exactly H_a · D_a coefficients are chunks.
 """
 
+import json
 import math
 from functools import cached_property
 from itertools import chain
@@ -14,7 +15,7 @@ from jaxtyping import Bool, Float, Int64
 from tokenizers import Tokenizer, models, trainers
 from torch import Tensor
 
-from oat.errors import InvalidOption, UndecodableTokens
+from oat.errors import CheckpointError, InvalidOption, UndecodableTokens
 from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.config import FASTConfig
 from oat.tokenizers.space import ActionSpace
@@ -71,8 +72,29 @@ class FASTTokenizer(BaseTokenizer):
         return {"bpe": self.bpe.to_str()}
 
     def load_text_state(self, described: dict[str, Any]) -> None:
-        """Take the byte-pair encoding from what `text_state` wrote into a checkpoint."""
-        self.bpe = Tokenizer.from_str(described["bpe"])
+        """Take the byte-pair encoding from what `text_state` wrote into a checkpoint, and nothing else."""
+        try:
+            model = json.loads(described["bpe"])["model"]
+            texts = sorted(model["vocab"], key=model["vocab"].get)
+            merges = [tuple(pair) for pair in model["merges"]]
+            # Vocabulary and merges alone: anything else that the library can read from a file would run unasked.
+            bpe = Tokenizer(models.BPE(vocab=model["vocab"], merges=merges))
+        except KeyError as error:
+            raise CheckpointError(f"FAST's byte-pair encoding lacks {error}") from error
+        except Exception as error:  # the library raises nothing finer
+            raise CheckpointError(f"FAST's byte-pair encoding is unreadable ({error})") from error
+        fitting = all(1 <= len(text) <= self.max_tokens and min(text) >= chr(_FIRST_CHARACTER) for text in texts)
+        if not fitting or [model["vocab"][text] for text in texts] != list(range(len(texts))):
+            raise CheckpointError("FAST's byte-pair encoding is not one of coefficients: tokens do not fit a chunk")
+        self.bpe = bpe
+
+    def check_restored(self) -> None:
+        """Raise `CheckpointError` unless every coefficient of the fitted range has a character."""
+        known = self.bpe.get_vocab()
+        count = int(self.highest) - int(self.lowest) + 1
+        # In this order: the range may be any number.
+        if not 1 <= count <= len(known) or any(chr(_FIRST_CHARACTER + n) not in known for n in range(count)):
+            raise CheckpointError(f"FAST has {count} coefficients, and tokens that are not theirs")
 
     def fit_normalized(self, chunks: Float[Tensor, "chunks time dim"]) -> None:
         """Learn the merges on normalised chunks, the same that will be encoded."""

@@ -3,6 +3,7 @@
 import json
 import math
 from abc import ABC, abstractmethod
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -10,14 +11,9 @@ from torch import nn
 
 from oat.data.normalize import Normalizer
 from oat.errors import CheckpointError, NotFitted
-from oat.io.checkpoints import (
-    config_from_json,
-    config_to_json,
-    find_checkpoint,
-    load_checkpoint,
-    staged_checkpoint,
-    write_checkpoint,
-)
+from oat.io.bounded import build_bounded, check_shapes
+from oat.io.checkpoints import CONFIG_FILE, find_checkpoint, load_checkpoint, staged_checkpoint, write_checkpoint
+from oat.io.config_json import config_from_json, config_to_json
 from oat.io.model_cards import ModelCard
 from oat.io.training_record import TrainingRecord, stored_record
 from oat.tokenizers.config import TokenizerConfig
@@ -117,17 +113,25 @@ class TokenizerFiles(nn.Module, ABC):
         """Read a checkpoint of this kind, or the best one of a run; what was saved is fitted."""
         folder = find_checkpoint(directory)
         described, tensors = load_checkpoint(folder, {cls.kind})
-        space = config_from_json(ActionSpace, described["space"])
-        config: Any = config_from_json(cls.config_class, described["config"])
+        try:
+            space = config_from_json(ActionSpace, described["space"])
+            config: Any = config_from_json(cls.config_class, described["config"])
+            tokenizer = build_bounded(folder, partial(cls._restore, space, config, described), tensors)
+            tokenizer.training_record = stored_record(described)
+        except KeyError as error:
+            raise CheckpointError(f"{folder / CONFIG_FILE} lacks {error}") from error
+        check_shapes(folder, tokenizer.state_dict(), tensors)
+        tokenizer.load_state_dict(tensors)
+        tokenizer.check_restored()
+        return tokenizer.eval()  # dropout in a frozen tokenizer would perturb the tokens that a policy learns
+
+    @classmethod
+    def _restore(cls: type[Kind], space: ActionSpace, config: Any, described: dict[str, Any]) -> Kind:
+        """Return the tokenizer of a checkpoint without its weights."""
         tokenizer = cls(space, config)  # type: ignore[call-arg]  # every kind takes its configuration
-        tokenizer.training_record = stored_record(described)
         # Before the tensors: a kind may need it to know what else it consists of.
         tokenizer.load_text_state(described)
-        try:
-            tokenizer.load_state_dict(tensors)
-        except RuntimeError as error:
-            raise CheckpointError(f"{folder}: its weights do not fit its configuration ({error})") from error
-        return tokenizer.eval()  # dropout in a frozen tokenizer would perturb the tokens that a policy learns
+        return tokenizer
 
     def text_state(self) -> dict[str, str]:
         """Return what a checkpoint must hold as text, beside configuration and tensors, such as FAST's merges."""
@@ -135,3 +139,6 @@ class TokenizerFiles(nn.Module, ABC):
 
     def load_text_state(self, described: dict[str, Any]) -> None:
         """Restore from a checkpoint's configuration what `text_state` added to it."""
+
+    def check_restored(self) -> None:
+        """Raise `CheckpointError` where what was loaded contradicts itself."""

@@ -9,6 +9,8 @@ from oat.data.normalize import Normalizer
 from oat.data.transforms import ActionTransform, Identity
 from oat.errors import InvalidOption
 
+_LARGEST = 4096  # a minute of actions at 68 Hz; what is computed for a chunk may grow with the square of its length
+
 
 @dataclass(frozen=True)
 class ActionSpace:
@@ -24,8 +26,11 @@ class ActionSpace:
     """Numbers in the state that the transform refers to, if any."""
 
     def __post_init__(self) -> None:
-        if self.action_horizon < 1 or self.action_dim < 1:
-            raise InvalidOption(f"a chunk needs at least one number, got {self.action_horizon} × {self.action_dim}")
+        if not (1 <= self.action_horizon <= _LARGEST and 1 <= self.action_dim <= _LARGEST):
+            raise InvalidOption(
+                f"a chunk has 1…{_LARGEST} actions of 1…{_LARGEST} numbers, "
+                f"got {self.action_horizon} × {self.action_dim}"
+            )
 
     @property
     def model_dim(self) -> int:

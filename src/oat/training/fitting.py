@@ -18,7 +18,7 @@ from oat.data.normalize import Normalizer
 from oat.data.stream import Source
 from oat.data.transforms import ActionTransform, parse, transform_inputs
 from oat.errors import InvalidActions, InvalidOption, unknown_name
-from oat.io.checkpoints import config_to_json
+from oat.io.config_json import config_to_json
 from oat.io.options import change, options_of
 from oat.io.training_record import Measures, TrainingRecord
 from oat.nn.recipe import TrainConfig

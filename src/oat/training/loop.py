@@ -17,7 +17,8 @@ from oat.data.chunks import Batch
 from oat.data.stream import Source, window_stream
 from oat.errors import CheckpointError, DatasetExists
 from oat.io.atomic import staged_directory
-from oat.io.checkpoints import BEST, LAST, config_to_json
+from oat.io.checkpoints import BEST, LAST
+from oat.io.config_json import config_to_json
 from oat.io.locks import exclusive
 from oat.io.processes import interrupts_for_us_only, start_worker
 from oat.io.progress import progress_bar

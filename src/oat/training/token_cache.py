@@ -14,7 +14,7 @@ from oat.data.chunks import Batch, WindowConfig, Windows
 from oat.data.columns import cache_directory, map_cached
 from oat.data.transforms import transform_inputs
 from oat.io.atomic import staged_file
-from oat.io.checkpoints import config_to_json
+from oat.io.config_json import config_to_json
 from oat.io.notes import note
 from oat.io.progress import progress_bar
 from oat.tokenizers.base import BaseTokenizer

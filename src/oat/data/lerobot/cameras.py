@@ -29,18 +29,18 @@ class VideoFrames:
     dtype: np.dtype[Any] = UINT8
 
     def __getitem__(self, frames: np.ndarray) -> np.ndarray:
-        out = np.empty((len(frames), *self.shape[1:]), np.uint8)
         # Decoding forwards is cheap and backwards needs a seek: decode each wanted frame once, in order.
         wanted, back = np.unique(frames, return_inverse=True)
         owners = np.searchsorted(self.starts, wanted, side="right") - 1
-        decoded: list[np.ndarray] = []
+        decoded = [np.empty((0, *self.shape[1:]), np.uint8)]
         for owner in np.unique(owners):
             inside = wanted[owners == owner] - self.starts[owner]
-            decoded.append(open_video(self.files[owner]).read(self.from_times[owner] + inside / self.fps, self.fps))
-        images = np.concatenate(decoded) if decoded else out
-        if images.shape[1:] != out.shape[1:]:
-            raise CorruptDataset(f"{self.files[0]}: frames are {images.shape[1:]}, info.json says {self.shape[1:]}")
-        return images[back]
+            images = open_video(self.files[owner]).read(self.from_times[owner] + inside / self.fps, self.fps)
+            if images.shape[1:] != self.shape[1:]:
+                file = self.files[owner]
+                raise CorruptDataset(f"{file}: frames are {images.shape[1:]}, info.json says {self.shape[1:]}")
+            decoded.append(images)
+        return np.concatenate(decoded)[back]
 
 
 @dataclass(frozen=True)
@@ -81,16 +81,19 @@ class ImageColumn:
     def _decode(self, data: bytes | None, file: Path) -> np.ndarray:
         pil = import_extra("PIL.Image", "formats")
         try:
-            image = np.asarray(pil.open(io.BytesIO(data or b"")).convert("RGB"))
-        except OSError as error:
+            image = pil.open(io.BytesIO(data or b""))
+            height, width, _ = self.shape[1:]
+            # Before it is decompressed: an image of a few bytes may claim to be of any size.
+            if (image.height, image.width) != (height, width):
+                size = f"{image.height} × {image.width}"
+                raise CorruptDataset(f"{file}: {self.key} is {size}, info.json says {height} × {width}")
+            return np.asarray(image.convert("RGB"))
+        except (OSError, ValueError, SyntaxError, pil.DecompressionBombError, pil.DecompressionBombWarning) as error:
             raise CorruptDataset(f"{file}: {self.key} holds an unreadable image ({error})") from error
-        if image.shape != self.shape[1:]:
-            raise CorruptDataset(f"{file}: {self.key} is {image.shape}, info.json says {self.shape[1:]}")
-        return image
 
 
 @lru_cache(maxsize=8)  # shuffled windows come back to the same row groups
 def _image_bytes(file: Path, identity: tuple[int, int, int], group: int, key: str) -> pa.Array:
     """Return a row group's encoded images; `identity` keeps a file that was replaced from being served again."""
-    with explain_read_errors(file), pq.ParquetFile(file) as parquet:
+    with explain_read_errors(file), pq.ParquetFile(file, page_checksum_verification=True) as parquet:
         return parquet.read_row_group(group, columns=[key])[key].combine_chunks().field("bytes")

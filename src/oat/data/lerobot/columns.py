@@ -1,5 +1,6 @@
 """The numeric columns of a LeRobotDataset's parquet files, as contiguous arrays."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,10 @@ class DataColumns:
 
     def shape(self, key: str) -> tuple[int, ...]:
         """Return the shape of one frame's value, (1,) for a scalar."""
-        return tuple(self.features[key]["shape"]) or (1,)
+        shape = self.features[key]["shape"]
+        if not isinstance(shape, list) or not all(type(side) is int and side > 0 for side in shape):
+            raise ValueError(f"the shape of {key!r} must be a list of numbers above 0, got {shape!r:.60}")
+        return tuple(shape) or (1,)
 
     def load(self, key: str) -> np.ndarray:
         """Return a whole column as one float32 array, memory-mapped when large."""
@@ -33,7 +37,7 @@ class DataColumns:
     def blocks(self, key: str) -> Iterator[np.ndarray]:
         """Yield a column in blocks of rows, file after file."""
         for file in self.files:
-            with explain_read_errors(file), pq.ParquetFile(file) as parquet:
+            with explain_read_errors(file), pq.ParquetFile(file, page_checksum_verification=True) as parquet:
                 if key not in parquet.schema_arrow.names:
                     raise MissingKey(f"{file}: no column {key!r}; it has {parquet.schema_arrow.names}")
                 for batch in parquet.iter_batches(65536, columns=[key]):
@@ -52,6 +56,6 @@ def _flat_values(array: pa.Array, shape: tuple[int, ...]) -> np.ndarray:
     while pa.types.is_nested(array.type):
         array = array.flatten()
     # Flattening drops empty lists without a word, so rows of another length show only in the total.
-    if array.null_count or len(array) != rows * int(np.prod(shape)):
+    if array.null_count or len(array) != rows * math.prod(shape):
         raise pa.ArrowInvalid(f"{len(array) - array.null_count} numbers in {rows} rows of shape {shape}")
     return array.to_numpy(zero_copy_only=False).reshape(rows, *shape)

@@ -65,7 +65,7 @@ class DataFiles:
             chunk, file = divmod(self._file, CHUNK_FILES)
             path = self._root / DATA_PATH.format(chunk_index=chunk, file_index=file)
             self._sink = new_file(path).open("wb")  # a file of our own, because the writer does not tell how far it is
-            self._writer = pq.ParquetWriter(self._sink, self._schema)
+            self._writer = pq.ParquetWriter(self._sink, self._schema, write_page_checksum=True)
         self._writer.write_table(pa.concat_tables(self._buffer))
         self._buffer = []
         self._rows = 0

@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from oat.data.episodes import LARGEST_IMAGE
+from oat.data.lerobot.paths import check_template, fill_template
 from oat.errors import CorruptDataset, MissingKey, OatError, UnsupportedVersion
 
 VERSION = "v3.0"
@@ -36,17 +38,18 @@ def explain_read_errors(file: Path) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise CorruptDataset(f"{file}: named by the metadata, but not there") from error
-    except (pa.ArrowException, OSError) as error:
-        raise CorruptDataset(f"{file}: not a readable parquet file ({str(error).splitlines()[0]})") from error
+    except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise CorruptDataset(f"{file}: not a readable parquet file ({reason})") from error
 
 
 def read_info(root: Path) -> dict[str, Any]:
     """Return `meta/info.json`; raise `UnsupportedVersion`, saying what to do, if it is of another version."""
     file = root / "meta" / "info.json"
     try:
-        info = json.loads(file.read_text())
+        info = json.loads(file.read_text("utf-8"))
         version = str(info["codebase_version"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptDataset(f"{file}: unreadable ({type(error).__name__}: {error})") from error
     if version != VERSION:
         older = version.lstrip("v") < VERSION.lstrip("v")
@@ -77,7 +80,7 @@ def read_episode_table(root: Path) -> pa.Table:
         with explain_read_errors(file):
             # Every feature has ten columns of statistics, which reading never needs.
             names = [name for name in pq.read_schema(file).names if not name.startswith("stats/")]
-            tables.append(pq.read_table(file, columns=names))
+            tables.append(pq.read_table(file, columns=names, page_checksum_verification=True))
     with explain_read_errors(root / "meta" / "episodes"):
         table = pa.concat_tables(tables, promote_options="default").sort_by("episode_index")
     for name in ("length", "dataset_from_index", "dataset_to_index", "data/chunk_index", "data/file_index"):
@@ -90,7 +93,7 @@ def read_tasks(root: Path) -> list[str]:
     """Return the task strings of `meta/tasks.parquet`, in which they are the pandas index."""
     file = root / "meta" / "tasks.parquet"
     with explain_read_errors(file):
-        table = pq.read_table(file)
+        table = pq.read_table(file, page_checksum_verification=True)
     # Some sets name the index `task` and others leave it to pandas, so take the column that holds text.
     strings = [f.name for f in table.schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
     if not strings or "task_index" not in table.column_names:
@@ -108,16 +111,14 @@ def check_bounds(root: Path, info: dict[str, Any], starts: np.ndarray, ends: np.
         )
 
 
-def episode_files(root: Path, template: str, episodes: pa.Table, prefix: str, **names: str) -> list[Path]:
+def episode_files(root: Path, template: str, episodes: pa.Table, prefix: str, video_key: str = "") -> list[Path]:
     """Return for each episode the file that holds its rows (`data`) or its frames (`videos/<key>`)."""
+    check_template(root, template)
     chunks = episodes[f"{prefix}/chunk_index"].to_pylist()
     files = episodes[f"{prefix}/file_index"].to_pylist()
     pairs = list(zip(chunks, files, strict=True))
     # Many episodes share a file: build each path once.
-    paths = {
-        (chunk, file): root / template.format(chunk_index=chunk, file_index=file, **names)
-        for chunk, file in dict.fromkeys(pairs)
-    }
+    paths = {pair: fill_template(root, template, *pair, video_key) for pair in dict.fromkeys(pairs)}
     return [paths[pair] for pair in pairs]
 
 
@@ -130,7 +131,9 @@ def image_size(feature: dict[str, Any]) -> tuple[int, int]:
     else:
         channel_first = shape[0] == 3 != shape[-1]
     height, width = shape[1:] if channel_first else shape[:2]
-    return int(height), int(width)
+    if not all(type(side) is int and 1 <= side <= LARGEST_IMAGE for side in (height, width)):
+        raise ValueError(f"images must have sides of 1…{LARGEST_IMAGE} pixels, got {shape}")
+    return height, width
 
 
 def dimension_names(feature: dict[str, Any]) -> tuple[str, ...]:

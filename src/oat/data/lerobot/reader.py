@@ -11,6 +11,7 @@ from oat.data.columns import LazyColumn
 from oat.data.episodes import Episodes, Frames
 from oat.data.lerobot.cameras import ImageColumn, VideoFrames
 from oat.data.lerobot.columns import DataColumns, data_columns
+from oat.data.lerobot.digests import check_digests
 from oat.data.lerobot.metadata import (
     VERSION,
     check_bounds,
@@ -33,6 +34,7 @@ def is_lerobot(path: Path) -> bool:
 
 def read_lerobot(root: Path) -> Episodes:
     """Read a LeRobotDataset v3.0 directory; only metadata and actions are read at once."""
+    check_digests(root)
     info = read_info(root)
     features = info["features"]
     if "action" not in features:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from oat.data.episodes import CameraStorage, Episodes, WhenExists, is_image
 from oat.data.lerobot.columns import data_columns
+from oat.data.lerobot.digests import write_digests
 from oat.data.lerobot.existing import ExistingSet
 from oat.data.lerobot.features import Features, check_features, check_values, describe_feature, stored_arrays
 from oat.data.lerobot.files import (
@@ -36,7 +37,13 @@ from oat.io.write_errors import explain_write_errors
 EPISODES_PATH = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 
 _EPISODE_CAMERA_FRAMES = 16  # enough for an episode's statistics, and episodes are many
-_REWRITTEN = {"info.json", "stats.json", "tasks.parquet", "provenance.json"}  # in meta/, when a set is continued
+_REWRITTEN = {
+    "info.json",
+    "stats.json",
+    "tasks.parquet",
+    "provenance.json",
+    "digests.json",
+}  # in meta/, when a set is continued
 
 
 class LeRobotWriter:
@@ -190,6 +197,7 @@ class LeRobotWriter:
             for videos in self._videos.values():
                 videos.close()
             self._write_metadata()
+            write_digests(self._root, self.path if self._existing.info else None)
         self._staging.commit()
         self._closed = True
 
@@ -248,7 +256,7 @@ class LeRobotWriter:
 
 
 def _write_table(path: Path, table: pa.Table) -> None:
-    pq.write_table(table, new_file(path))
+    pq.write_table(table, new_file(path), write_page_checksum=True)
 
 
 def _episode_statistics(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:

@@ -54,8 +54,8 @@ class ActionTransform(ABC):
         from oat.data.transforms import TRANSFORMS  # here, because every kind in it builds on this class
 
         kind = values.get("kind", "")
-        if kind not in TRANSFORMS:
-            raise unknown_name("action transform", kind, TRANSFORMS)
+        if not isinstance(kind, str) or kind not in TRANSFORMS:
+            raise unknown_name("action transform", str(kind), TRANSFORMS)
         options = {name: _from_json(value) for name, value in values.items() if name != "kind"}
         try:
             return TRANSFORMS[kind](**options)
