@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -378,4 +378,4 @@ def test_two_keys_in_one_request_are_a_bad_request(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["max_message_mb", "client_timeout", "deadline_ms"])
 def test_sizes_and_times_are_finite(name: str, number: float) -> None:
     with pytest.raises(InvalidOption, match="must be positive and finite"):
-        ServeConfig(Path("policy"), **{name: number})
+        ServeConfig(Path("policy"), **cast(Any, {name: number}))
