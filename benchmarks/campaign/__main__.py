@@ -1,7 +1,7 @@
 """Put the promises of SECURITY.md to the test: python -m benchmarks.campaign --minutes 30 --out out/campaign.
 
-Each trial is a function of its kind, the seed and its number, and runs in processes of its own. Its outcome is a line of
-OUT/trials.jsonl; the same command continues there. Kinds stop when they have reached their goals.
+Each trial is a function of its kind, the seed and its number, and runs in processes of its own. Its outcome becomes a
+line of OUT/trials.jsonl; the same command continues there. Kinds stop when they have reached their goals.
 """
 
 import os

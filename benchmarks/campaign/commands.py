@@ -106,7 +106,7 @@ def _loads(load: Callable[[Path], object]) -> Digest:
     return look
 
 
-_SMALL = "--preset tiny --batch-size 8 --validate-every 4"
+_SMALL = "--preset tiny --batch-size 8 --validate-every 2"
 COMMANDS: dict[str, Command] = {
     "collect": Command(
         "collect detour --tasks detour --episodes 3 --workers 1 --out made", episodes_of, look=_if_there(episodes_of)
@@ -118,13 +118,13 @@ COMMANDS: dict[str, Command] = {
         appends=True,
     ),
     "fit": Command(
-        f"fit --data {{study}}/demos --tokenizer oat --action-horizon 16 --steps 16 --out made {_SMALL}",
+        f"fit --data {{study}}/demos --tokenizer oat --action-horizon 16 --steps 8 --out made {_SMALL}",
         weights,
         "--resume",
         _loads(load_tokenizer),
     ),
     "train": Command(
-        f"train --data {{study}}/demos --tokenizer {{study}}/oat --steps 12 --out made {_SMALL}",
+        f"train --data {{study}}/demos --tokenizer {{study}}/oat --steps 6 --out made {_SMALL}",
         weights,
         "--resume",
         _loads(load_policy),

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ def mangle_data(name: str, generator: np.random.Generator, place: Place) -> int:
     source = item(place, f"set-{name}")
     copy = place.folder / "set"
     shutil.copytree(source, copy)
+    (path,) = copy.iterdir()
     files = sorted(file for file in copy.rglob("*") if file.is_file())
     file = files[int(generator.integers(len(files)))]
     text = file.suffix == ".json" or file.name.startswith(".z")
@@ -44,17 +46,16 @@ def mangle_data(name: str, generator: np.random.Generator, place: Place) -> int:
         told = f"without {file.name}"
     else:
         told = mangle_bytes(file, generator)
-    expected = _expected(place, name, source, _contents)
-    found = _outcome(partial(_contents, copy), told)
+    expected = _expected(place, name, partial(_contents, source / path.name))
+    found = _outcome(partial(_contents, path), told)
     if found is not None and found != expected and name in _NOTICES:
         raise Broken(f"{told}: read as if nothing had changed")
     return 1
 
 
-def _contents(folder: Path) -> str:
+def _contents(path: Path) -> str:
     """Return a digest of all that a data set holds."""
-    os.environ["OAT_CACHE_DIR"] = str(folder.parent / "cache")
-    (path,) = [each for each in folder.iterdir() if each.name != "cache"]
+    os.environ["OAT_CACHE_DIR"] = str(path.parents[1] / "cache")
     episodes = open_dataset(path)
     digest = hashlib.sha256(repr((episodes.ends.tolist(), list(episodes.tasks), episodes.fps)).encode())
     frames = np.arange(len(episodes.actions))
@@ -75,8 +76,8 @@ def mangle_checkpoint(name: str, generator: np.random.Generator, place: Place) -
     edited = generator.random() < _EDITED_SHARE
     told = _edit_config(path, generator) if edited else mangle_bytes(file, generator)
     use = _use_tokenizer if name.startswith("tokenizer") else _use_policy
-    expected = _expected(place, name, source, use)
-    found = _outcome(partial(use, copy), told)
+    expected = _expected(place, name, partial(use, source / path.name))
+    found = _outcome(partial(use, path), told)
     if found is not None and found != expected and not edited:
         raise Broken(f"{told}: loaded as if nothing had changed")
     return 1
@@ -93,32 +94,30 @@ def _edit_config(path: Path, generator: np.random.Generator) -> str:
     return f"{folder.name}/{CONFIG_FILE}: {told}"
 
 
-def _use_tokenizer(folder: Path) -> str:
+def _use_tokenizer(path: Path) -> str:
     """Return a digest of what a tokenizer does with fixed chunks."""
-    (path,) = folder.iterdir()
     tokenizer = load_tokenizer(path)
     tokens = tokenizer.encode(smooth_chunks(5, seed=3))
     return hashlib.sha256(tokens.ids.numpy().tobytes() + tokenizer.decode(tokens).numpy().tobytes()).hexdigest()
 
 
-def _use_policy(folder: Path) -> str:
+def _use_policy(path: Path) -> str:
     """Return a digest of what a policy or an export does with fixed observations."""
-    (path,) = folder.iterdir()
     chunk = load_predictor(path).predict_chunk(observe(3))
     return hashlib.sha256(chunk.actions.numpy().tobytes()).hexdigest()
 
 
-def _expected(place: Place, name: str, source: Path, digest: Any) -> str:
+def _expected(place: Place, name: str, digest: Callable[[], str]) -> str:
     """Return what the undamaged original gives, which is computed once."""
     file = place.workshop / f"expected-{name}.json"
     if not file.exists():
-        ended = call(partial(digest, source), 120)
+        ended = call(digest, 120)
         assert ended.status == 0, ended.output
         file.write_text(json.dumps(ended.answer))
     return str(json.loads(file.read_text()))
 
 
-def _outcome(function: Any, told: str) -> str | None:
+def _outcome(function: Callable[[], str], told: str) -> str | None:
     """Return what a function gives in a child, or None where a typed error refused; anything else is broken."""
     ended = call(partial(_or_refused, function), _SECONDS, _MEMORY)
     try:
@@ -128,8 +127,8 @@ def _outcome(function: Any, told: str) -> str | None:
     return None if ended.answer is None else str(ended.answer)
 
 
-def _or_refused(function: Any) -> str | None:
+def _or_refused(function: Callable[[], str]) -> str | None:
     try:
-        return str(function())
+        return function()
     except OatError:
         return None

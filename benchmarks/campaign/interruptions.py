@@ -17,7 +17,7 @@ from benchmarks.campaign.workshop import item
 
 _PATIENCE = 120.0
 _STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143}
-_MOST_KILLS = 6
+_MOST_KILLS = 8
 
 
 def kill(name: str, generator: np.random.Generator, place: Place) -> int:
@@ -29,7 +29,8 @@ def kill(name: str, generator: np.random.Generator, place: Place) -> int:
     kills = int(generator.integers(1, _MOST_KILLS + 1))
     killed = 0
     for number in range(kills):
-        moment = float(generator.uniform(0, 1.1)) * reference["seconds"]
+        # Continued, a command has less to do.
+        moment = float(generator.uniform(0, 0.6 if number else 1.1)) * reference["seconds"]
         # A command that is killed alone must not leave processes behind.
         interruption = Interruption(moment, signal.SIGKILL, bool(generator.integers(2)))
         ended = call(partial(run, command, study, place.folder, number > 0), _PATIENCE, None, interruption).check()

@@ -17,14 +17,14 @@ _TOKEN_RUNTIMES = tuple(f"{sort}-{kind}" for sort in ("eager", "exported") for k
 _SERVED = ("eager-oat", "exported-oat")
 
 KINDS: dict[str, Kind] = {
-    "kills": Kind(kill, tuple(COMMANDS), 250, 6),
-    "signals": Kind(interrupt, tuple(COMMANDS), 100, 2),
-    "disks": Kind(fill_disk, tuple(COMMANDS), 100, 2),
-    "data": Kind(mangle_data, SETS, 3_000, 2),
-    "checkpoints": Kind(mangle_checkpoint, (*_TOKENIZERS, *_POLICIES, *_EXPORTS), 2_000, 2),
-    "tokens": Kind(decode_random, (*_TOKENIZERS, *_TOKEN_RUNTIMES, "eager-fast"), 11_000_000, 2),
-    "frames": Kind(send_frames, _SERVED, 20_000, 1),
+    "kills": Kind(kill, tuple(COMMANDS), 250, 8),
+    "signals": Kind(interrupt, tuple(COMMANDS), 100),
+    "disks": Kind(fill_disk, tuple(COMMANDS), 100),
+    "data": Kind(mangle_data, SETS, 3_000, 3),
+    "checkpoints": Kind(mangle_checkpoint, (*_TOKENIZERS, *_POLICIES, *_EXPORTS), 2_000, 3),
+    "tokens": Kind(decode_random, (*_TOKENIZERS, *_TOKEN_RUNTIMES, "eager-fast"), 11_000_000, 3),
+    "frames": Kind(send_frames, _SERVED, 20_000),
     "connections": Kind(connect_badly, _SERVED, 4_000, 0.5),
-    "races": Kind(race, (*_TOKENIZERS, *_RUNTIMES), 8_000, 1),
-    "soak": Kind(soak, _SERVED, 60_000, 1),
+    "races": Kind(race, (*_TOKENIZERS, *_RUNTIMES), 8_000, 0.5),
+    "soak": Kind(soak, _SERVED, 20_000, 0.5),
 }

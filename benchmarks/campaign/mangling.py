@@ -59,8 +59,9 @@ def set_numbers(data: bytearray, generator: np.random.Generator) -> None:
     """Overwrite four or eight bytes by a number that sizes should not have."""
     width = int(generator.choice([4, 8]))
     start = int(generator.integers(max(len(data) - width, 1)))
-    number = int(generator.choice([0, 1, 2 ** (8 * width - 1) - 1, 2**30, 2 ** (8 * width) - 1], shuffle=False) % 2**63)
-    data[start : start + width] = number.to_bytes(8, "little")[:width]
+    numbers = (0, 1, 2**30, 2 ** (8 * width - 1) - 1, 2 ** (8 * width) - 1)
+    number = numbers[int(generator.integers(len(numbers)))]
+    data[start : start + width] = number.to_bytes(width, "little")
 
 
 _WAYS: tuple[Callable[[bytearray, np.random.Generator], None], ...] = (

@@ -25,7 +25,7 @@ from tests.policies.small import STATE_DIM
 
 FRAMES = 400
 CONNECTIONS = 100
-CALLS = 3_000
+CALLS = 1_000
 _GOOD_EVERY = 40
 _SECONDS = 240.0
 _PATIENCE = 10.0

@@ -78,9 +78,9 @@ def _study(_: str, folder: Path) -> None:
     ):
         main(command.split())
     generator = np.random.default_rng(0)
-    states = generator.normal(size=(20_000, 4)).astype(np.float32)
-    actions = generator.normal(size=(20_000, 2)).astype(np.float32)
-    np.savez(folder / "many.npz", actions=actions, state=states, episode_ends=np.arange(200, 20_001, 200))
+    states = generator.normal(size=(8_000, 4)).astype(np.float32)
+    actions = generator.normal(size=(8_000, 2)).astype(np.float32)
+    np.savez(folder / "many.npz", actions=actions, state=states, episode_ends=np.arange(200, 8_001, 200))
 
 
 DIGESTED = {"lerobot-image-ours": "image", "lerobot-video-ours": "video"}
