@@ -11,6 +11,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # before numerical libraries are imported: 
 import shutil
 import sys
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,16 +69,16 @@ def campaign(options: Options, console: Console) -> list[Entry]:
     """Make trials until the time is over or every kind has reached its goal; return all that are written down."""
     unknown = set(options.only) - set(KINDS)
     assert not unknown, f"there is no kind {unknown}, only {', '.join(KINDS)}"
-    ledger = Ledger(options.out / "trials.jsonl")
     chosen = options.only or tuple(KINDS)
     end = time.monotonic() + 60 * options.minutes
-    while time.monotonic() < end and (kind := next_kind(ledger, chosen, options.seed)) is not None:
-        number = ledger.total(kind, options.seed).trials
-        outcome, seconds = run_trial(kind, options.seed, number, options.out)
-        entry = ledger.enter(kind, options.seed, number, outcome, seconds)
-        if entry.failure is not None:
-            console.print(f"{kind} {number}: {escape(entry.failure)}", soft_wrap=True, highlight=False)
-    return ledger.entries
+    with closing(Ledger(options.out / "trials.jsonl")) as ledger:
+        while time.monotonic() < end and (kind := next_kind(ledger, chosen, options.seed)) is not None:
+            number = ledger.total(kind, options.seed).trials
+            outcome, seconds = run_trial(kind, options.seed, number, options.out)
+            entry = ledger.enter(kind, options.seed, number, outcome, seconds)
+            if entry.failure is not None:
+                console.print(f"{kind} {number}: {escape(entry.failure)}", soft_wrap=True, highlight=False)
+        return ledger.entries
 
 
 def main(options: Options) -> int:

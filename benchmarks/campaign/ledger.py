@@ -51,6 +51,10 @@ class Ledger:
         """Return what the trials of a kind under a seed come to."""
         return self._totals.get((kind, seed), Total())
 
+    def close(self) -> None:
+        """Close the file, in which every trial is already."""
+        self._file.close()
+
     def _add(self, entry: Entry) -> None:
         before = self.total(entry.kind, entry.seed)
         self._totals[entry.kind, entry.seed] = Total(
