@@ -6,12 +6,12 @@ EXTRAS := formats,metaworld,libero,pusht,ray,export,serve,report,hf,wandb,docs,d
 WITHOUT_DEPENDENCIES := hf-libero==0.1.4 openpi-client==0.1.2  # what they pin or pull in is for other code than we call
 export MPLBACKEND := Agg
 
-.PHONY: help setup demo test lint docs unit wheel bench clean
+.PHONY: help setup demo test lint docs unit campaign wheel bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   MetaWorld demonstrations, a tokenizer, a policy, its success for K = 1, 2, 4, 8: out/demo/page.html"
-	@echo "make test   lint, types, the documentation and the tests"
+	@echo "make test   lint, types, the documentation, the tests and two minutes of the campaign"
 	@echo "make docs   the documentation as a site: out/site/index.html"
 	@echo "make wheel  what is published, a wheel and a source distribution: out/dist"
 	@echo "make bench  the benchmarks, printed as tables"
@@ -43,7 +43,7 @@ demo: setup
 		$$($(BIN)/python -m oat.sims.rendering > /dev/null && echo --videos 1)
 	$(BIN)/oat report $(DEMO) --out $(DEMO)/page.html
 
-test: setup lint docs unit
+test: setup lint docs unit campaign
 
 lint: setup
 	$(BIN)/ruff check
@@ -56,6 +56,10 @@ docs: setup
 
 unit: setup $(VENV)/.browser
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
+
+campaign: setup
+	rm -rf out/campaign
+	$(BIN)/python -m benchmarks.campaign --minutes 2 --out out/campaign
 
 wheel: setup
 	rm -rf out/dist

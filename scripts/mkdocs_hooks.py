@@ -21,7 +21,7 @@ _LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<target>(?!\w+:)[^)\s]+)\)")  # no
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add every generated page and picture."""
-    for name in ("CHANGELOG", "CONTRIBUTING"):
+    for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY"):
         _add(files, config, f"{name.lower()}.md", _site_links((ROOT / f"{name}.md").read_text()))
     for path in sorted((ROOT / "results").glob("*.md")):
         name = "index" if path.stem == "README" else path.stem
@@ -52,6 +52,8 @@ def _site_links(text: str) -> str:
             return f"[{link['text']}]({target.removeprefix('docs/')})"
         if target == "results/README.md":
             return f"[{link['text']}](results/index.md)"
+        if target == "SECURITY.md" or target.startswith("results/"):
+            return f"[{link['text']}]({target.lower()})"
         return link["text"]
 
     return _LINK.sub(rewrite, text)

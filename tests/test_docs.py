@@ -132,7 +132,7 @@ def test_code_in_running_text_exists(page: Path, parse: Callable[[list[str]], No
 @pytest.mark.parametrize("page", [*PAGES, *RESULTS], ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     """On disk, as they are read in the repository; `make docs` checks those of the site."""
-    from_hooks = {"results", "notebooks", "contributing.md", "changelog.md", "api"}
+    from_hooks = {"results", "notebooks", "contributing.md", "changelog.md", "security.md", "api"}
     for target in re.findall(r"\]\((?!\w+:)([^)#\s]+)[^)]*\)", page.read_text()):
         on_site = page.parent.is_relative_to(ROOT / "docs") and target.removeprefix("../").split("/")[0] in from_hooks
         assert on_site or (page.parent / target).exists() or page.parent.name == "api", f"{name_of(page)}: {target}"

@@ -39,7 +39,7 @@ def _told(done: subprocess.CompletedProcess[str]) -> str:
 def test_a_training_that_fills_the_disk_says_so(limit: int, data: Path, tmp_path: Path) -> None:
     """Whichever comes first: the log, TensorBoard's thread, the weights or the state."""
     fit = ["fit", "--tokenizer", "quest", "--preset", "tiny", "--action-horizon", "8", "--batch-size", "4"]
-    fit += ["--data", str(data), "--out", str(tmp_path / "run"), "--steps", "40", "--validate-every", "40"]
+    fit += ["--data", str(data), "--out", str(tmp_path / "run"), "--steps", "2", "--validate-every", "2"]
     command = [sys.executable, "-c", _LIMITED, str(limit), *fit]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "the disk is full" in _told(done)

@@ -69,10 +69,10 @@ def _wait(happened: Callable[[], object], seconds: float) -> None:
 
 
 def _training(folder: Path, workers: int) -> list[str]:
-    actions = np.random.default_rng(0).normal(size=(4000, 8)).astype(np.float32)
-    np.savez(folder / "data.npz", actions=actions, episode_ends=np.arange(400, 4001, 400))
+    actions = np.random.default_rng(0).normal(size=(200, 2)).astype(np.float32)
+    np.savez(folder / "data.npz", actions=actions, episode_ends=[100, 200])
     command = [*_OAT, "fit", "--tokenizer", "quest", "--data", str(folder / "data.npz"), "--out", str(folder / "run")]
-    command += ["--preset", "tiny", "--action-horizon", "32", "--steps", "100000", "--batch-size", "16"]
+    command += ["--preset", "tiny", "--action-horizon", "8", "--steps", "100000", "--batch-size", "4"]
     return [*command, "--workers", str(workers), "--validate-every", "2"]
 
 
@@ -99,7 +99,7 @@ def test_simulators_end_with_the_evaluation(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_training_says_so_in_one_line(number: signal.Signals, status: int, tmp_path: Path) -> None:
-    with _running(_training(tmp_path, workers=2)) as training:
+    with _running(_training(tmp_path, workers=1)) as training:
         _wait(_begun(tmp_path), 120)
         # A terminal sends Ctrl-C to all processes; SIGTERM is usually sent to one.
         (os.killpg if number == signal.SIGINT else os.kill)(training.pid, number)
