@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,7 +42,8 @@ def run(command: Command, study: Path, folder: Path, again: bool) -> None:
     os.environ["OAT_CACHE_DIR"] = str(folder / "cache")
     os.chdir(folder)
     words = command.words.format(study=study).split()
-    main([*words, *(command.again.split() if again else ())])
+    sys.argv = ["oat", *words, *(command.again.split() if again else ())]
+    main()
 
 
 def prepare(command: Command, study: Path, folder: Path) -> None:

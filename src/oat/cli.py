@@ -1,13 +1,11 @@
 """The `oat` command: verb → function, nothing else."""
 
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any, Literal
 
 import tyro
@@ -20,6 +18,7 @@ from oat.errors import InvalidOption, OatError, UnknownFormat, refuse_unused
 from oat.evaluation.config import EvalConfig
 from oat.experiments.config import ReproduceConfig
 from oat.export.config import LatencyConfig, Precision
+from oat.io.interruption import Interruption
 from oat.io.processes import leave_within
 from oat.io.write_errors import explained, leave_refusals_to_callers
 from oat.robots.trials.config import TrialsConfig
@@ -292,26 +291,6 @@ _BY_KIND: dict[str, Callable[[Sequence[str]], Any]] = {
 """Verbs whose options depend on what is chosen; what `VERBS` holds of them has the usual choice."""
 
 
-class _Interruption:
-    """Let Ctrl-C or SIGTERM stop the verb; sent again, they do not disturb the tidying up, which takes a moment."""
-
-    def __init__(self) -> None:
-        self.number = signal.SIGINT
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._interrupt)
-
-    def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        self.number = signal.Signals(number)
-        for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    @property
-    def status(self) -> int:
-        """Return the status that shells expect after the signal."""
-        return 128 + self.number
-
-
 def _abandon_output() -> None:
     """Drop what standard output could not take: Python would try again on its way out, and complain."""
     try:
@@ -320,19 +299,26 @@ def _abandon_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _run_verb(words: list[str]) -> None:
+    chosen = {verb: make(words[1:]) for verb, make in _BY_KIND.items() if words[:1] == [verb]}
+    tyro.extras.subcommand_cli_from_dict(
+        {**VERBS, **chosen}, prog="oat", description=_DESCRIPTION, args=words or ["--help"]
+    )
+    sys.stdout.flush()  # now, when a full disk under it can still be told
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run one verb; a user's mistake ends with one line and status 1, a wrong command line with status 2."""
-    interruption = _Interruption()
+    interruption = Interruption()
     leave_refusals_to_callers()
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:
-        chosen = {verb: make(words[1:]) for verb, make in _BY_KIND.items() if words[:1] == [verb]}
-        tyro.extras.subcommand_cli_from_dict(
-            {**VERBS, **chosen}, prog="oat", description=_DESCRIPTION, args=words or ["--help"]
-        )
-        sys.stdout.flush()  # now, when a full disk under it can still be told
+        try:
+            _run_verb(words)
+        finally:
+            interruption.ignore() if arguments is None else interruption.restore()
     except (OatError, OSError) as error:
         told = explained(error) if isinstance(error, OSError) and not isinstance(error, OatError) else error
         if told is None:

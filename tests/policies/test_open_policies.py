@@ -165,11 +165,10 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.mark.usefixtures("registered")
-def test_a_new_kind_goes_all_the_way(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    command = ["oat", "train", "--policy", "toy", "--preset", "tiny", "--data", data, "--out", tmp_path / "run"]
+def test_a_new_kind_goes_all_the_way(data: Path, tmp_path: Path) -> None:
+    command = ["train", "--policy", "toy", "--preset", "tiny", "--data", data, "--out", tmp_path / "run"]
     command += ["--action-horizon", HORIZON, "--steps", 20, "--validate-every", 10]
-    monkeypatch.setattr(sys, "argv", [str(word) for word in command])
-    cli.main()
+    cli.main([str(word) for word in command])
     policy = load_policy(tmp_path / "run")
     assert isinstance(policy, ToyPolicy)
     assert policy.config == ToyConfig.presets()["tiny"].model

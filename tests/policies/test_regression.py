@@ -1,6 +1,5 @@
 """The regression policy: one pass, no noise; padded steps do not count, and what it is not told to do is refused."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -243,9 +242,8 @@ def test_it_is_served() -> None:
         np.testing.assert_allclose(reply.actions, expected, atol=1e-6)
 
 
-def _run(monkeypatch: pytest.MonkeyPatch, *words: object) -> None:
-    monkeypatch.setattr(sys, "argv", ["oat", *map(str, words)])
-    cli.main()
+def _run(*words: object) -> None:
+    cli.main([str(word) for word in words])
 
 
 @pytest.fixture
@@ -258,10 +256,10 @@ def data(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_command_line_trains_it(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line_trains_it(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = ("train", "--policy", "regression", "--preset", "tiny", "--data", data, "--out", out, "--steps", 4)
-    _run(monkeypatch, *words, "--validate-every", 2, "--loss", "l1", "--mlp-width", 32, "--action-horizon", 8)
+    _run(*words, "--validate-every", 2, "--loss", "l1", "--mlp-width", 32, "--action-horizon", 8)
     policy = load_policy(out)
     assert isinstance(policy, RegressionPolicy)
     size = RegressionConfig.presets()["tiny"].model
@@ -286,13 +284,10 @@ def test_the_command_line_refuses_what_means_nothing(
     told: str,
     data: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(SystemExit):
-        _run(
-            monkeypatch, "train", "--policy", kind, "--preset", "tiny", "--data", data, "--out", tmp_path / "x", *words
-        )
+        _run("train", "--policy", kind, "--preset", "tiny", "--data", data, "--out", tmp_path / "x", *words)
     printed = capsys.readouterr().err
     assert told in printed
     assert len(printed.strip().splitlines()) == 1
