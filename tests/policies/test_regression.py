@@ -89,7 +89,7 @@ def test_it_depends_on_what_it_sees_and_on_nothing_else(queries: str) -> None:
     torch.manual_seed(99)
     again = policy.predict_chunk(same, noise=Noise((4, 5, 6)))
     assert torch.equal(first.actions, again.actions)
-    assert torch.equal(first.actions[0], first.actions[2])
+    torch.testing.assert_close(first.actions[0], first.actions[2])  # not to the bit: threads may share out the rows
     assert not torch.allclose(first.actions[0], first.actions[1], atol=1e-3)
     assert not torch.allclose(first.actions[:, 0], first.actions[:, -1], atol=1e-3)
 
