@@ -11,8 +11,7 @@ export MPLBACKEND := Agg
 
 help:
 	@echo "make demo   MetaWorld demonstrations, a tokenizer, a policy, its success for K = 1, 2, 4, 8: out/demo/page.html"
-	@echo "make test   lint, types, the documentation and the tests"
-	@echo "make campaign  two minutes of seeded trials against what SECURITY.md promises"
+	@echo "make test   lint, types, the documentation, the tests and two minutes of the campaign"
 	@echo "make docs   the documentation as a site: out/site/index.html"
 	@echo "make wheel  what is published, a wheel and a source distribution: out/dist"
 	@echo "make bench  the benchmarks, printed as tables"
@@ -44,7 +43,7 @@ demo: setup
 		$$($(BIN)/python -m oat.sims.rendering > /dev/null && echo --videos 1)
 	$(BIN)/oat report $(DEMO) --out $(DEMO)/page.html
 
-test: setup lint docs unit
+test: setup lint docs unit campaign
 
 lint: setup
 	$(BIN)/ruff check
