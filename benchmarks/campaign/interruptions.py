@@ -36,9 +36,9 @@ def kill(name: str, generator: np.random.Generator, place: Place) -> int:
         ended = call(partial(run, command, study, place.folder, number > 0), _PATIENCE, None, interruption).check()
         killed += ended.status == -signal.SIGKILL
         _look(command, place.folder)
-        if ended.status == 0:
+        if command.complete(ended.status, ended.output):
             break
-    _finish(command, study, place.folder, reference, ended.status != 0)
+    _finish(command, study, place.folder, reference, ended)
     return killed
 
 
@@ -55,7 +55,7 @@ def interrupt(name: str, generator: np.random.Generator, place: Place) -> int:
     if ended.status not in (0, _STATUS[number]):
         raise Broken(f"{name} ended with {ended.status} after {number.name}: {ended.output[-300:]}")
     _look(command, place.folder)
-    _finish(command, study, place.folder, reference, ended.status != 0)
+    _finish(command, study, place.folder, reference, ended)
     return 1
 
 
@@ -70,7 +70,7 @@ def fill_disk(name: str, generator: np.random.Generator, place: Place) -> int:
     if ended.status not in (0, 1) or (ended.status == 1 and "error: " not in ended.output):
         raise Broken(f"{name} ended with {ended.status} where files have {limit} bytes: {ended.output[-300:]}")
     _look(command, place.folder)
-    _finish(command, study, place.folder, reference, ended.status != 0)
+    _finish(command, study, place.folder, reference, ended)
     return 1
 
 
@@ -90,10 +90,12 @@ def _looked(command: Command, folder: Path) -> None:
     command.look(folder)
 
 
-def _finish(command: Command, study: Path, folder: Path, reference: dict[str, Any], missing: bool) -> None:
+def _finish(command: Command, study: Path, folder: Path, reference: dict[str, Any], ended: Ended) -> None:
     """Run the command until it has made everything, and compare that with what it makes undisturbed."""
-    if missing:
-        _succeed(call(partial(run, command, study, folder, (folder / "made").exists()), _PATIENCE), "cannot go on")
+    if not command.complete(ended.status, ended.output):
+        last = call(partial(run, command, study, folder, (folder / "made").exists()), _PATIENCE)
+        if not command.complete(last.status, last.output):
+            _succeed(last, "cannot go on")
     made = _succeed(call(lambda: command.result(folder)), "what was made cannot be read").answer
     if made != reference["result"]:
         raise Broken(f"made {str(made)[:300]}, undisturbed {str(reference['result'])[:300]}")
