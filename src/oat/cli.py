@@ -15,7 +15,7 @@ from rich.markup import escape
 from oat.cli_kinds import fit_verb, train_verb
 from oat.data.episodes import CameraStorage, WhenExists
 from oat.errors import InvalidOption, OatError, UnknownFormat, refuse_unused
-from oat.evaluation.config import EvalConfig
+from oat.evaluation.config import EvalConfig, Measure
 from oat.experiments.config import ReproduceConfig
 from oat.export.config import LatencyConfig, Precision
 from oat.io.interruption import Interruption
@@ -178,6 +178,7 @@ def compare(
     second: tyro.conf.Positional[Path],
     first_policy: str | None = None,
     second_policy: str | None = None,
+    measure: Measure = "success",
 ) -> None:
     """Compare two evaluations on the initial conditions that both met, with intervals and an exact test.
 
@@ -186,10 +187,11 @@ def compare(
         second: Those of another evaluation, or the same.
         first_policy: Which policy of the first, if it holds several: as its table names them, such as "oat K=4".
         second_policy: Which policy of the second.
+        measure: By what: success, or the best score of each episode, where a benchmark has one that is finer (pusht).
     """
     from oat.evaluation.evaluate import compare as compare_records
 
-    compare_records(first, second, first_policy, second_policy)
+    compare_records(first, second, first_policy, second_policy, measure)
 
 
 def export(policy: tyro.conf.Positional[Path], out: Path, precision: Precision = "float32", threads: int = 1) -> None:

@@ -118,6 +118,21 @@ def test_comparisons_pair_conditions(tmp_path: Path, capsys: pytest.CaptureFixtu
         compare(tmp_path / "none", tmp_path)
 
 
+def test_comparisons_can_be_of_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A policy that comes closer is ahead where success does not tell."""
+    log = RecordLog(tmp_path / "records.jsonl")
+    for decoding, score in (("K=1", 0.25), ("K=8", 0.75)):
+        for each in episodes(decoding, "pusht", 0):
+            log.append(replace(each, best_score=score))
+    log.close()
+    compare(tmp_path, tmp_path, "oat× K=1", "oat× K=8", "score")
+    shown = capsys.readouterr().out
+    assert "second against first, score in %" in shown
+    assert "0 : 20" in shown
+    compare(tmp_path, tmp_path, "oat× K=1", "oat× K=8")
+    assert "0 : 0" in capsys.readouterr().out
+
+
 def test_repeats_of_a_condition_are_one_pair() -> None:
     """However often one condition is repeated, it says little about others."""
     first, second = (

@@ -94,6 +94,17 @@ def test_without_runs_a_table_says_what_is_missing(tmp_path: Path, capsys: pytes
     assert "undecided, DP, OAT_8 was not run" in shown
 
 
+def test_policies_that_see_something_else_are_studied_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = ReproduceConfig(
+        ("table-sim",), "smoke", out=tmp_path, only_tables=True, observe=("observation.images.top",)
+    )
+    reproduce(config)
+    assert (tmp_path / "smoke" / "metaworld-top" / "tables" / "table-sim.md").exists()
+    assert "smoke, preset tiny, metaworld, observation.images.top;" in " ".join(capsys.readouterr().out.split())
+    policy = Study(SCALES["smoke"], "metaworld", tmp_path, observe=config.observe).policy(OAT, 0, 20)
+    assert " --observe observation.images.top " in f"{policy.command} "
+
+
 def test_demonstrations_that_nobody_scripted_must_be_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidOption, match="pusht has no scripted expert: name demonstrations with --data"):
         reproduce(ReproduceConfig(("table-sim",), "smoke", "pusht", out=tmp_path))

@@ -47,17 +47,21 @@ def evaluated(study: Study) -> Callable[[EvaluationRun, list[EpisodeRecord]], No
     return write
 
 
+def _ended(record: EpisodeRecord, success: bool) -> EpisodeRecord:
+    return replace(record, success=success, best_score=float(success))
+
+
 def whole(seed: int = 0, solved: int = EPISODES, protocol: str = METAWORLD) -> list[EpisodeRecord]:
     """Each training seed meets conditions of its own."""
     return [
-        replace(episode(task, EPISODES * seed + number, seed, protocol), success=number < solved)
+        _ended(episode(task, EPISODES * seed + number, seed, protocol), number < solved)
         for task in TASKS
         for number in range(EPISODES)
     ]
 
 
 def row(label: str, solved: int, count: int = 40) -> Row:
-    return Row(label, tuple(replace(record(number), success=number < solved) for number in range(count)), "")
+    return Row(label, tuple(_ended(record(number), number < solved) for number in range(count)), "")
 
 
 def test_claims_are_decided_by_paired_episodes() -> None:
@@ -69,6 +73,20 @@ def test_claims_are_decided_by_paired_episodes() -> None:
     assert ": undecided (" in decide("x", ("none", "one", "all"), rows, 1)
     assert ": not held (ten − all = −75.0 points" in decide("x", ("all", "ten"), rows, 1)
     assert "undecided, two was not run" in decide("x", ("none", "two"), rows, 1)
+
+
+def test_scores_decide_where_they_are_finer_than_success(study: Study) -> None:
+    """Nobody succeeds, but one comes closer in every episode."""
+    far, near = (
+        replace(each, records=tuple(replace(record, best_score=score) for record in each.records))
+        for each, score in ((row("far", 0), 0.25), (row("near", 0), 0.5))
+    )
+    decided = decide("x", ("far", "near"), [far, near], 1)
+    assert ": held (near − far = +25.0 points on 40 conditions, p = 1.8e-12) by score" in decided
+    table = study_table(study, "t", [far, near])
+    assert table.columns[-2:] == ("score", "95 % of score")
+    assert [each[-2:] for each in table.rows] == [("25.0", "25 … 25"), ("50.0", "50 … 50")]
+    assert "score" not in study_table(study, "t", [row("plain", 3)]).columns
 
 
 def test_a_claim_says_what_was_trained_only_once() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from oat.errors import InvalidOption
+from oat.evaluation.config import Measure
 from oat.evaluation.records import EpisodeRecord
 from oat.evaluation.statistics import PairedComparison, compare_paired
 from oat.evaluation.summaries import by_policy, check_run_alike, join_demonstrators, mean_over_tasks
@@ -16,11 +17,13 @@ from oat.tables.table import Table
 _COLUMNS = ("task", "n", "first", "second", "gain", "95 %", "only 1st : 2nd", "p", "better")
 
 
-def comparison_table(first: Sequence[EpisodeRecord], second: Sequence[EpisodeRecord]) -> Table:
+def comparison_table(
+    first: Sequence[EpisodeRecord], second: Sequence[EpisodeRecord], measure: Measure = "success"
+) -> Table:
     """Return a table of the second policy against the first: a row for each task, and for all of them."""
     shared = _shared_conditions(first, second)
-    one = by_condition(first)
-    two = by_condition(second)
+    one = by_condition(first, measure)
+    two = by_condition(second, measure)
     tasks = list(dict.fromkeys(task for task, _ in shared))
     rows = []
     for task in (*tasks, POOLED) if len(tasks) > 1 else tasks:
@@ -40,19 +43,23 @@ def comparison_table(first: Sequence[EpisodeRecord], second: Sequence[EpisodeRec
             )
         )
     notes = (f"first: {_describe(first)}", f"second: {_describe(second)}", "n: initial conditions")
-    return Table("second against first, success in %", _COLUMNS, tuple(rows), notes)
+    return Table(f"second against first, {measure} in %", _COLUMNS, tuple(rows), notes)
 
 
 def compare_policies(
-    first: Sequence[EpisodeRecord], second: Sequence[EpisodeRecord], *, same_protocol: bool = True
+    first: Sequence[EpisodeRecord],
+    second: Sequence[EpisodeRecord],
+    *,
+    same_protocol: bool = True,
+    measure: Measure = "success",
 ) -> PairedComparison:
     """Compare the second with the first on the initial conditions that both met, tasks counting alike.
 
     Without `same_protocol` their protocols may differ, for experiments that compare protocols.
     """
     shared = _shared_conditions(first, second, same_protocol=same_protocol)
-    one = by_condition(first)
-    two = by_condition(second)
+    one = by_condition(first, measure)
+    two = by_condition(second, measure)
     return compare_paired([one[each] for each in shared], [two[each] for each in shared], [task for task, _ in shared])
 
 
@@ -68,12 +75,14 @@ def _shared_conditions(
     return shared
 
 
-def by_condition(records: Sequence[EpisodeRecord]) -> dict[tuple[str, int], float]:
-    """Return the success rate at each initial condition, over repeats and training seeds."""
+def by_condition(records: Sequence[EpisodeRecord], measure: Measure = "success") -> dict[tuple[str, int], float]:
+    """Return the success rate or mean best score at each initial condition, over repeats and training seeds."""
     # Repeats of a condition are not independent: they are averaged, so that each condition is one observation.
-    groups: dict[tuple[str, int], list[bool]] = defaultdict(list)
+    groups: dict[tuple[str, int], list[float]] = defaultdict(list)
     for record in records:
-        groups[record.key.task, record.key.condition].append(record.success)
+        groups[record.key.task, record.key.condition].append(
+            record.success if measure == "success" else record.best_score
+        )
     return {condition: float(np.mean(group)) for condition, group in groups.items()}
 
 

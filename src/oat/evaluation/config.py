@@ -10,6 +10,9 @@ from oat.errors import InvalidOption
 from oat.sims import check_simulator
 from oat.sims.config import SimulatorName
 
+Measure = Literal["success", "score"]
+"""What policies are compared by: whether they succeeded, or the best score of each episode."""
+
 
 @dataclass(frozen=True)
 class EvalConfig:

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from oat.errors import InvalidOption, SimulatorError, unknown_name
 from oat.evaluation.comparisons import comparison_table
-from oat.evaluation.config import EvalConfig
+from oat.evaluation.config import EvalConfig, Measure
 from oat.evaluation.plan import Plan, plan_evaluation
 from oat.evaluation.records import RECORDS_FILE, EpisodeKey, EpisodeRecord, RecordLog, read_records
 from oat.evaluation.rollout import Episode, Rollout
@@ -164,10 +164,16 @@ class _Tally:
         self.bar.advance(1, f"{self.solved} of {self.done} solved{crashes} · {rate:.2g} episodes/s")
 
 
-def compare(first: Path, second: Path, first_policy: str | None = None, second_policy: str | None = None) -> None:
+def compare(
+    first: Path,
+    second: Path,
+    first_policy: str | None = None,
+    second_policy: str | None = None,
+    measure: Measure = "success",
+) -> None:
     """Print how the second policy's records compare with the first's."""
-    sides = (_choose(path, policy) for path, policy in ((first, first_policy), (second, second_policy)))
-    Console().print(to_terminal(comparison_table(*sides)))
+    sides = [_choose(path, policy) for path, policy in ((first, first_policy), (second, second_policy))]
+    Console().print(to_terminal(comparison_table(sides[0], sides[1], measure)))
 
 
 def _choose(path: Path, policy: str | None) -> Sequence[EpisodeRecord]:

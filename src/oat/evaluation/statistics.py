@@ -79,6 +79,13 @@ def mean_and_standard_error(values: Sequence[float]) -> tuple[float, float]:
     return float(array.mean()), float(array.std(ddof=1) / math.sqrt(len(array))) if len(array) > 1 else math.nan
 
 
+def mean_of_conditions(values: Sequence[float], strata: Sequence[Hashable]) -> Interval:
+    """Return the mean of conditions' values, averaged over strata, such as of scores between 0 and 1."""
+    array = np.asarray(values, float)
+    stratum = _numbers(strata, len(array))
+    return _bootstrap([array[stratum == number] for number in range(int(stratum.max()) + 1)])
+
+
 @dataclass(frozen=True)
 class PairedComparison:
     """Hold how one method compares with another on the same initial conditions."""

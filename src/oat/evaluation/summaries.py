@@ -8,7 +8,7 @@ import numpy as np
 
 from oat.errors import InvalidOption
 from oat.evaluation.records import EpisodeKey, EpisodeRecord
-from oat.evaluation.statistics import mean_and_standard_error, success_rate
+from oat.evaluation.statistics import mean_and_standard_error, mean_of_conditions, success_rate
 from oat.tables.interval import Interval
 from oat.tables.success import POOLED, Rate, Spread
 
@@ -24,8 +24,8 @@ class Summary:
     """Initial conditions that the episodes began at."""
     over_seeds: Spread
     training_seeds: int
-    score: float
-    """Mean over episodes of the best score in each."""
+    score: Interval | None
+    """Mean over conditions of the best score in each, where it tells more than success does."""
     steps: float
     """Mean length of an episode."""
     tokens_per_chunk: float
@@ -105,7 +105,7 @@ def _summary(policy: str, task: str, records: Sequence[EpisodeRecord]) -> Summar
         conditions=len(set(conditions)),
         over_seeds=_spread(records),
         training_seeds=len({record.key.training_seed for record in records}),
-        score=mean_over_tasks(tasks, [record.best_score for record in records]),
+        score=_score(records),
         steps=mean_over_tasks(tasks, [record.steps for record in records]),
         tokens_per_chunk=sum(record.tokens for record in records) / chunks,
         failed_decodes=sum(record.failed_decodes for record in records) / chunks,
@@ -114,6 +114,16 @@ def _summary(policy: str, task: str, records: Sequence[EpisodeRecord]) -> Summar
         demonstrator=join_demonstrators(records),
         crashes=tuple(record.error.strip().splitlines()[-1] for record in records if record.crashed),
     )
+
+
+def _score(records: Sequence[EpisodeRecord]) -> Interval | None:
+    """Return the mean of each episode's best score; None where all are 1 for success and 0 for failure."""
+    if all(record.best_score == record.success for record in records):
+        return None
+    conditions: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for record in records:
+        conditions[record.key.task, record.key.condition].append(record.best_score)
+    return mean_of_conditions([float(np.mean(each)) for each in conditions.values()], [task for task, _ in conditions])
 
 
 def _spread(records: Sequence[EpisodeRecord]) -> Spread:

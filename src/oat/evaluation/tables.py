@@ -10,15 +10,13 @@ from oat.tables.table import Table
 
 def summary_table(summaries: Sequence[Summary]) -> Table:
     """Return a table with a row for each policy and task; what all share is in the notes."""
-    # Only where some benchmark measures anything finer than success do scores tell more than it does.
-    scored = any(each.score != each.success.estimate for each in summaries)
     rows = [
         SuccessRow(
             each.policy,
             {each.task: each.rate},
             each.task,
             spread=each.over_seeds,
-            score=each.score if scored else None,
+            score=each.score,
             episode_steps=each.steps,
             tokens_per_chunk=each.tokens_per_chunk,
             jerk=each.jerk,

@@ -29,9 +29,11 @@ class ReproduceConfig:
     sim: SimulatorName = "metaworld"
     """The benchmark that is acted in."""
     out: Path = Path("out/reproduce")
-    """Everything goes to OUT/SCALE/SIM; what is there already is not made again."""
+    """Everything goes to OUT/SCALE/SIM, or SIM-KEYS with --observe; what is there already is not made again."""
     data: Path | None = None
     """Demonstrations, where they cannot be collected from a scripted expert, or to use others."""
+    observe: Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY [KEY ...]")] = ()
+    """What policies see, such as observation.images.img, instead of the state."""
     jobs: int = field(default_factory=lambda: os.cpu_count() or 1)
     """Runs at a time, each on one thread."""
     backend: Literal["local", "ray"] = "local"
@@ -62,6 +64,11 @@ class ReproduceConfig:
         self._check_minutes()
         if self.address is not None and self.backend != "ray":
             raise InvalidOption("an address is for --backend ray")
+
+    @property
+    def study_name(self) -> str:
+        """Return the name of the study's folder: policies that see something else are studied apart."""
+        return "-".join((self.sim, *(key.rpartition(".")[2] for key in self.observe)))
 
     def _check_minutes(self) -> None:
         if any(minutes <= 0 for minutes in self.minutes) or len(set(self.minutes)) < len(self.minutes):

@@ -20,10 +20,10 @@ from oat.tables.terminal import to_terminal
 
 def reproduce(config: ReproduceConfig) -> None:
     """Run what is not there yet, write tables/NAME.json, .md and .tex, figures/NAME.png, and show the tables."""
-    folder = config.out.resolve() / config.scale / config.sim
+    folder = config.out.resolve() / config.scale / config.study_name
     data = None if config.data is None else config.data.resolve()
     films = graphics_library() is not None
-    study = Study(SCALES[config.scale], config.sim, folder, data, config.seeds, films, config.minutes)
+    study = Study(SCALES[config.scale], config.sim, folder, data, config.seeds, films, config.minutes, config.observe)
     folder.mkdir(parents=True, exist_ok=True)
     if not config.only_tables:
         if study.scale.videos and not study.films:
@@ -37,7 +37,7 @@ def reproduce(config: ReproduceConfig) -> None:
         for table in tables:
             Console().print(to_terminal(table))
     if config.publish is not None:
-        publish(folder, config.publish / config.scale / config.sim)
+        publish(folder, config.publish / config.scale / config.study_name)
 
 
 def _run(study: Study, name: str, submit: Submit, jobs: int) -> None:

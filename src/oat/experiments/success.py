@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from oat.evaluation.claims import Claim, decide_claim
 from oat.evaluation.comparisons import compare_policies
+from oat.evaluation.config import Measure
 from oat.evaluation.protocol import protocol_name
 from oat.evaluation.records import EpisodeRecord
 from oat.evaluation.summaries import Summary, summarize
@@ -108,6 +109,7 @@ def _success_row(row: Row, published: tuple[float, float] | None) -> SuccessRow:
         row.label,
         {task: summary.rate for task, summary in row.summaries.items()},
         spread=None if row.overall is None else row.overall.over_seeds,
+        score=None if row.overall is None else row.overall.score,
         training_steps=row.steps,
         published=None if published is None else f"{published[0]} ± {published[1]}",
     )
@@ -140,7 +142,8 @@ def circumstances(study: Study, minutes: Iterable[float | None] = (None,)) -> It
     None stands for the study's own minutes.
     """
     scale = study.scale
-    yield f"scale {scale.name}, preset {scale.preset}, {study.sim}, state observations; printed at commit {commit()}"
+    seen = ", ".join(study.observe) or "state observations"
+    yield f"scale {scale.name}, preset {scale.preset}, {study.sim}, {seen}; printed at commit {commit()}"
     trained = {study.minutes if each is None else each for each in minutes}
     known = sorted(each for each in trained if each is not None)
     if known:
@@ -210,17 +213,27 @@ def _ways(rows: Sequence[Row], *, alike: bool) -> Iterator[str]:
         yield f"protocols{'' if alike else ', which differ on purpose'}: {told}"
 
 
+def _measure(rows: Iterable[Row]) -> Measure:
+    """Return what decides claims: the score where the benchmark has one that is finer than success."""
+    scored = any(record.best_score != record.success for row in rows for record in row.records)
+    return "score" if scored else "success"
+
+
 def decide(claim: str, chain: Sequence[str], rows: Sequence[Row], tasks: int, *, alike: bool = True) -> str:
     """Return whether a claim held, on the initial conditions that both sides met."""
     found = {row.label: row for row in rows if row.records}
     few = [label for label in chain if label in found and len(found[label].records) < _FEW * tasks]
     if few:
         return f"claim: {claim}: undecided, too few episodes of {', '.join(few)}"
+    measure = _measure(found.values())
     decided = decide_claim(
         (claim, chain),
         found,
-        lambda worse, better: compare_policies(found[worse].records, found[better].records, same_protocol=alike),
+        lambda worse, better: compare_policies(
+            found[worse].records, found[better].records, same_protocol=alike, measure=measure
+        ),
     )
+    decided += " by score" if measure == "score" else ""
     # A difference between policies that were trained once may be one between trainings.
     once = [label for label in chain if label in found and found[label].training_seeds == 1]
     return f"{decided}; trained once: {', '.join(once)}" if once else decided

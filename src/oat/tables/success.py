@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 
-from oat.tables.interval import NOT_AVAILABLE, Interval, format_percent_range
+from oat.tables.interval import NOT_AVAILABLE, Interval, format_percent, format_percent_range
 from oat.tables.table import Table
 
 POOLED = "all tasks"
@@ -46,7 +46,7 @@ class SuccessRow:
     task: str = ""
     """The task, where every task has a row of its own."""
     spread: Spread | None = None
-    score: float | None = None
+    score: Interval | None = None
     """The mean of each episode's best score, where the benchmark measures anything finer than success."""
     episode_steps: float | None = None
     tokens_per_chunk: float | None = None
@@ -109,6 +109,10 @@ _TASK = Column("task", lambda row: row.task)
 _INTERVAL = Column("95 %", lambda row: _interval(row.overall))
 _TOKENS = Column("tokens", lambda row: _number(row.tokens_per_chunk, ".3g"))
 _MILLISECONDS = Column("ms", lambda row: _number(row.inference_ms, ".1f"))
+_SCORE = Column("score", lambda row: None if row.score is None else format_percent(row.score.estimate), optional=True)
+_SCORE_INTERVAL = Column(
+    "95 % of score", lambda row: None if row.score is None else format_percent_range(row.score), optional=True
+)
 _PUBLISHED = Column("paper", lambda row: row.published, optional=True)
 
 EVALUATION_COLUMNS = (
@@ -118,7 +122,7 @@ EVALUATION_COLUMNS = (
     Column("success", lambda row: _percent(row.overall)),
     _INTERVAL,
     Column("±", _error, optional=True),
-    Column("score", lambda row: None if row.score is None else f"{100 * row.score:.1f}", optional=True),
+    _SCORE,
     Column("steps", lambda row: _number(row.episode_steps, ".0f")),
     _TOKENS,
     Column("jerk", lambda row: _number(row.jerk, ".2g")),
@@ -145,6 +149,8 @@ def study_columns(tasks: Sequence[str]) -> tuple[Column, ...]:
         *((Column("average", lambda row: _percent(row.overall)),) if len(tasks) > 1 else ()),
         _INTERVAL,
         Column("± seeds", _training_error, optional=True),
+        _SCORE,
+        _SCORE_INTERVAL,
         _PUBLISHED,
     )
 

@@ -52,6 +52,8 @@ class Study:
     """Whether videos can be made here."""
     budgets: tuple[float, ...] = ()
     """Minutes of training that experiments with several budgets run, if not all of theirs."""
+    observe: tuple[str, ...] = ()
+    """What policies see, if not the state."""
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -130,6 +132,7 @@ class Study:
             action_horizon=method.action_horizon if method.tokenizer is None else 32,
             seed=seed,
             resume=True,
+            **({"observe": self.observe} if self.observe else {}),
             **method.policy_options,
             **_recipe(steps),
         )
