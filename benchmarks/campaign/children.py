@@ -52,13 +52,18 @@ class Ended:
     output: str
     seconds: float
     hung: bool
+    orphans: bool
+    """Whether processes that it started outlived it."""
     answer: Any
 
     def check(self) -> "Ended":
-        """Raise `Broken` for a child that hung, crashed or printed a traceback."""
+        """Raise `Broken` for a child that hung, crashed, left processes behind or printed a traceback."""
         if self.hung:
             raise Broken(f"hung for {self.seconds:.0f} s")
-        if "Traceback" in self.output or self.status == _RAW:
+        if self.orphans:
+            raise Broken("processes outlived their parent")
+        # Whoever is killed cannot keep processes that are just starting from complaining.
+        if self.status != -signal.SIGKILL and ("Traceback" in self.output or self.status == _RAW):
             raise Broken("raw traceback: " + " | ".join(self.output.strip().splitlines()[-4:])[-600:])
         if self.status < 0 and self.status not in (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT):
             raise Broken(f"crashed by {signal.Signals(-self.status).name}")
@@ -87,17 +92,18 @@ def call(
     os.close(told)
     hung = _interrupt_and_wait(child, seconds, interruption)
     _, waited = os.waitpid(child, 0)
-    left = hung or not _gone(child)
-    if left:
+    orphans = not hung and not _gone(child)
+    if hung or orphans:
         with suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)
     said = os.read(heard, _MOST_SAID).decode("utf-8", "replace")
     os.close(heard)
     ended = Ended(
         os.waitstatus_to_exitcode(waited),
-        said + ("\nTraceback: processes outlived their parent" if left else ""),
+        said,
         time.monotonic() - begin,
         hung,
+        orphans,
         json.loads(answer.read_text()) if answer.exists() else None,
     )
     shutil.rmtree(folder)

@@ -117,7 +117,10 @@ def _loads(load: Callable[[Path], object]) -> Digest:
 _SMALL = "--preset tiny --batch-size 8 --validate-every 2"
 COMMANDS: dict[str, Command] = {
     "collect": Command(
-        "collect detour --tasks detour --episodes 3 --workers 1 --out made", episodes_of, look=_if_there(episodes_of)
+        "collect detour --tasks detour --episodes 3 --workers 1 --out made",
+        episodes_of,
+        look=_if_there(episodes_of),
+        refusal="made exists",
     ),
     "append": Command(
         "collect detour --tasks detour --episodes 2 --workers 1 --seed 5 --exists append --out made",
