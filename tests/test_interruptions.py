@@ -97,12 +97,20 @@ def test_simulators_end_with_the_evaluation(tmp_path: Path) -> None:
         _wait(lambda: not _group_exists(evaluation.pid), 10)
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupted_training_says_so_in_one_line(number: signal.Signals, status: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("send", "number", "status"),
+    [
+        pytest.param(os.killpg, signal.SIGINT, 130, id="Ctrl-C"),  # a terminal sends it to all processes
+        pytest.param(os.kill, signal.SIGTERM, 143, id="kill"),
+        pytest.param(os.killpg, signal.SIGTERM, 143, id="systemd"),
+    ],
+)
+def test_an_interrupted_training_says_so_in_one_line(
+    send: Callable[[int, int], None], number: signal.Signals, status: int, tmp_path: Path
+) -> None:
     with _running(_training(tmp_path, workers=1)) as training:
         _wait(_begun(tmp_path), 120)
-        # A terminal sends Ctrl-C to all processes; SIGTERM is usually sent to one.
-        (os.killpg if number == signal.SIGINT else os.kill)(training.pid, number)
+        send(training.pid, number)
         _, errors = training.communicate(timeout=20)
         assert training.returncode == status
         assert [line for line in errors.splitlines() if "interrupted" in line] == errors.strip().splitlines()[-1:]

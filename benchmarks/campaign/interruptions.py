@@ -65,7 +65,7 @@ def fill_disk(name: str, generator: np.random.Generator, place: Place) -> int:
     reference = _reference(place, name)
     study = item(place, "study")
     prepare(command, study, place.folder)
-    limit = int(10 ** generator.uniform(0, 6))
+    limit = int(10 ** generator.uniform(2, 6))  # below, semaphores cannot be made, which are on no disk
     ended = call(partial(_run_limited, command, study, place.folder, limit), _PATIENCE).check()
     if ended.status not in (0, 1) or (ended.status == 1 and "error: " not in ended.output):
         raise Broken(f"{name} ended with {ended.status} where files have {limit} bytes: {ended.output[-300:]}")

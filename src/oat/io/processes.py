@@ -27,7 +27,7 @@ def worker_pool(processes: int) -> Iterator[ProcessPoolExecutor]:
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for worker in set(multiprocessing.active_children()) - others:
-                worker.terminate()
+                worker.kill()
             raise
         pool.shutdown()
 
@@ -42,15 +42,16 @@ class _Pool(ProcessPoolExecutor):
 
 @contextlib.contextmanager
 def interrupts_for_us_only() -> Iterator[None]:
-    """Keep Ctrl-C from the processes that are started inside the block; this one receives it when the block ends.
+    """Keep Ctrl-C and SIGTERM from processes that are started inside the block; this one gets them when it ends.
 
-    A terminal sends it to all processes of the group. One that is still importing could only print a traceback.
+    A terminal and systemd send them to all processes of a group. One that is still importing could only print a
+    traceback, and if it ended before this one, that would be told as its death.
     """
     if os.name != "posix":
         yield
         return
     resource_tracker.ensure_running()  # while it starts, it would undo what follows
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # processes begin with their parent's mask
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)  # processes begin with their parent's mask
     try:
         with _later_interrupts():
             yield
@@ -104,11 +105,12 @@ def leave_within(seconds: float, status: int) -> None:
 
 
 def start_worker(*_: object) -> None:
-    """Prepare a process that another one started: leave Ctrl-C to the parent, and exit as soon as the parent is gone.
+    """Prepare a process that another one started: leave interruptions to the parent, and exit as soon as it is gone.
 
     Every process that we start calls this first; what libraries call it with, such as a number, is of no interest.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to all processes of the group
+    for number in _INTERRUPTS:  # which are sent to all processes of a group
+        signal.signal(number, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None
 
