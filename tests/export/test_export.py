@@ -32,6 +32,7 @@ from oat.tokenizers.oat import OATTokenizer
 from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens
 from tests.export.exported import exported
+from tests.io.edits import edit_config
 from tests.policies.small import CONFIG, CONTEXT, choose_rows, give_range, observe, policy_of, tokenizer_of
 
 ROWS = 2000
@@ -248,6 +249,15 @@ def test_damage_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="holds 'diffusion'"):
         load_runtime(tmp_path / "checkpoint")
     assert isinstance(load_predictor(tmp_path / "checkpoint"), DiffusionPolicy)
+
+
+def test_a_graph_that_the_configuration_does_not_name_is_missed(tmp_path: Path) -> None:
+    """Also where whoever took it out made the digest fit."""
+    folder = tmp_path / "export"
+    shutil.copytree(exported("quest")[1], folder)
+    edit_config(folder, lambda config: [config["graphs_sha256"].pop(name) for name in ("step", "chunk")])
+    with pytest.raises(CheckpointError, match=r"lacks the graph 'step', it holds context, actions"):
+        load_runtime(folder).predict_chunk(observe(1))
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '"runtime"', "{}"])

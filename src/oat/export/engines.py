@@ -95,6 +95,8 @@ class OnnxEngine:
         """Return this thread's binding of a graph, and the inputs that are bound to it."""
         bindings: dict[str, tuple[Any, dict[str, Any]]] = vars(self._bindings)
         if graph not in bindings:
+            if graph not in self._sessions:
+                raise CheckpointError(f"the export lacks the graph {graph!r}, it holds {', '.join(self._sessions)}")
             bindings[graph] = (self._sessions[graph].io_binding(), {})
         return bindings[graph]
 
