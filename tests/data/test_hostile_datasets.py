@@ -50,6 +50,13 @@ def test_paths_are_parsed_and_stay_inside(template: str, place: str, tmp_path: P
         read_everything(path)
 
 
+def test_images_that_are_declared_as_numbers_are_refused(tmp_path: Path) -> None:
+    path = write_lerobot(tmp_path / "set", make_episodes(2), cameras="image")
+    _change_info(path, lambda info: info["features"][CAMERA].update(dtype="float32"))
+    with pytest.raises(CorruptDataset, match=r"the values are struct<.*>, not numbers"):
+        read_everything(path)
+
+
 def test_a_camera_s_name_does_not_lead_outside(tmp_path: Path) -> None:
     path = write_lerobot(tmp_path / "set", make_episodes(2), cameras="video")
     _change_info(path, lambda info: info.update(video_path="{video_key}/x.mp4"))

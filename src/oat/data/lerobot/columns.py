@@ -14,6 +14,9 @@ from oat.data.columns import load_column
 from oat.data.lerobot.metadata import episode_files, explain_read_errors
 from oat.errors import MissingKey
 
+_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+_NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
+
 
 @dataclass(frozen=True)
 class DataColumns:
@@ -53,8 +56,10 @@ def data_columns(root: Path, info: dict[str, Any], episodes: pa.Table) -> DataCo
 def _flat_values(array: pa.Array, shape: tuple[int, ...]) -> np.ndarray:
     """Return the numbers of a column of scalars, lists or nested lists as (rows, *shape)."""
     rows = len(array)
-    while pa.types.is_nested(array.type):
+    while any(is_list(array.type) for is_list in _LISTS):
         array = array.flatten()
+    if not any(is_number(array.type) for is_number in _NUMBERS):
+        raise pa.ArrowInvalid(f"the values are {array.type}, not numbers")
     # Flattening drops empty lists without a word, so rows of another length show only in the total.
     if array.null_count or len(array) != rows * math.prod(shape):
         raise pa.ArrowInvalid(f"{len(array) - array.null_count} numbers in {rows} rows of shape {shape}")
