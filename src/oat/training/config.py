@@ -116,6 +116,9 @@ class TrainPolicyConfig:
     """Which kind of policy; it decides what other options there are."""
     tokenizer: Path | None = None
     """Autoregressive: the tokenizer's checkpoint or run; it becomes part of the policy's checkpoint."""
+    search: int = 0
+    """Autoregressive: how many times each token that is learned may first move to a neighbouring code that makes the
+    decoded prefixes better; 0 takes the encoder's tokens."""
     preset: str = "cpu"
     """Size and recipe: tiny, cpu or paper; the recipe's defaults are the preset's."""
     observe: tuple[str, ...] = ("observation.state",)
