@@ -195,9 +195,10 @@ class LedTokenizer(OATTokenizer):
         """Return what each prefix should decode to; of every pair the longer one is what the shorter may learn from."""
         if not self.lead.distil:
             return actions
-        pairs = decoded.detach().unflatten(0, (-1, self.config.objective.prefixes))
-        longest = lengths.unflatten(0, (-1, self.config.objective.prefixes)).argmax(1)
-        whole = pairs[torch.arange(len(pairs)), longest].repeat_interleave(self.config.objective.prefixes, 0)
+        prefixes = self.config.objective.prefixes
+        pairs = decoded.detach().view(-1, prefixes, *decoded.shape[1:])
+        longest = lengths.view(-1, prefixes).argmax(1)
+        whole = pairs[torch.arange(len(pairs)), longest].repeat_interleave(prefixes, 0)
         taught = torch.lerp(actions, whole, self.lead.distil)
         return torch.where((lengths == self.max_tokens)[:, None, None], actions, taught)
 
@@ -208,7 +209,7 @@ def correlation(latents: Tensor) -> Tensor:
     flat = latents.flatten(1)
     scaled = (flat - flat.mean(0)) / flat.std(0).clamp_min(1e-3)
     squares = (scaled.T @ scaled / len(flat)).square()
-    same = torch.block_diag(*[torch.ones(numbers, numbers)] * registers)
+    same = torch.kron(torch.eye(registers), torch.ones(numbers, numbers))
     return (squares * (1 - same)).sum() / (1 - same).sum()
 
 

@@ -96,7 +96,7 @@ def measure(kind: str, task: str, episodes: Episodes, left_out: np.ndarray, minu
     train_ids, held_out_ids = split_episodes(rest, 0.1, seed)
     window = WindowConfig(_HORIZON, 1, ())
     parts = [rest.select(train_ids), rest.select(held_out_ids), episodes.select(np.flatnonzero(left_out))]
-    reader = TOKENIZERS["bin"](ActionSpace(_HORIZON, episodes.action_dim))  # type: ignore[call-arg]  # only cuts chunks
+    reader = TOKENIZERS["bin"](ActionSpace(_HORIZON, episodes.action_dim))  # it only cuts chunks
     sources = [Windows(part, window) for part in parts]
     taught = draw_chunks(sources[0], reader)
     inside, outside = (draw_chunks(source, reader, _CHUNKS) for source in sources[1:])

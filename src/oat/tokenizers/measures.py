@@ -143,7 +143,8 @@ def cumulative_entropy(tokens: Tokens, prefixes: Sequence[int]) -> list[float]:
 
 def _entropy(ids: Int64[Tensor, " chunks"]) -> float:
     """Return the entropy of ids in bits, corrected for the few that were seen (Miller and Madow)."""
-    counts = ids.unique(return_counts=True)[1].double()
+    counts = torch.bincount(ids + 1).double()  # where there is no token, the id is -1
+    counts = counts[counts > 0]
     shares = counts / counts.sum()
     seen = float(-(shares * shares.log2()).sum())
     # Of few chunks many ids are never seen: the plain estimate is too small by about this.
