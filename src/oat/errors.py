@@ -50,6 +50,10 @@ class InvalidActions(OatError):
     """Actions given to a tokenizer have the wrong shape or are not finite."""
 
 
+class UnusualActions(UserWarning):
+    """Chunks that a tokenizer reconstructs worse than nearly all that were held out when it was fitted."""
+
+
 class NotFitted(OatError):
     """A tokenizer was asked to encode, decode or be saved before it was fitted."""
 

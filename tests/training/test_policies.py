@@ -297,6 +297,10 @@ def test_mistakes_are_told_before_anything_is_trained(data: Path, tmp_path: Path
     tokenizer = _fit(data, "bin")
     with pytest.raises(InvalidOption, match="leave out --tokenizer"):
         train_policy(replace(config, policy="diffusion", tokenizer=tokenizer))
+    with pytest.raises(InvalidOption, match="leave out --search"):
+        train_policy(replace(config, policy="regression", search=1))
+    with pytest.raises(InvalidOption, match="search needs a tokenizer such as oat"):
+        train_policy(replace(config, tokenizer=tokenizer, search=1))
     with pytest.raises(InvalidOption, match="kind regression has no tokenizer: leave out --tokenizer"):
         train_policy(replace(config, policy="regression", tokenizer=tokenizer))
     (tmp_path / "other").mkdir()

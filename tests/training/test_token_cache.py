@@ -34,9 +34,9 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How many chunks each kind of tokenizer encoded."""
     counted, original = Counter[str](), BaseTokenizer.encode
 
-    def count(tokenizer: BaseTokenizer, actions: Any, *rest: Any) -> Any:
+    def count(tokenizer: BaseTokenizer, actions: Any, *rest: Any, **options: Any) -> Any:
         counted[tokenizer.kind] += len(actions)
-        return original(tokenizer, actions, *rest)
+        return original(tokenizer, actions, *rest, **options)
 
     monkeypatch.setattr(BaseTokenizer, "encode", count)
     return counted
@@ -67,6 +67,17 @@ def test_tokens_are_the_tokenizer_s_and_computed_once(kind: str, encoded: Counte
         assert each[numbers].tolist() == expected.tolist()
         assert each.longest == int(tokenizer.encode(*_all(windows)).lengths.max())
     assert encode_batch(tokenizer, batch).tolist() == expected.tolist()
+
+
+def test_searched_tokens_are_kept_apart_from_the_encoder_s(cache: Path) -> None:
+    tokenizer, windows = tokenizer_of("oat"), _windows()
+    plain = cache_tokens(tokenizer, windows)
+    searched = cache_tokens(tokenizer, windows, search=1)
+    numbers = np.arange(8)
+    batch = windows[numbers]
+    assert searched[numbers].tolist() != plain[numbers].tolist()
+    assert len(list(cache.iterdir())) == 2
+    assert encode_batch(tokenizer, batch, search=1).ids.shape == searched[numbers].ids.shape
 
 
 def _all(windows: Windows) -> tuple[np.ndarray, np.ndarray]:

@@ -9,7 +9,7 @@ from oat.evaluation.statistics import wilson
 from oat.experiments.study.held_out import generator
 from oat.tables.interval import Interval
 from oat.tokenizers import BaseTokenizer
-from oat.tokenizers.measures import ChunkBatch, distortions
+from oat.tokenizers.measures import ChunkBatch, distortions, monotone_share
 from oat.tokenizers.tokens import Tokens
 
 
@@ -57,5 +57,5 @@ def measure_properties(tokenizer: BaseTokenizer, chunks: ChunkBatch) -> Properti
         compression=tokenizer.action_horizon * tokenizer.action_dim / mean_length,
         decodable=wilson(int(valid.sum()), len(valid)),
         curve=tuple(errors.mean(0).tolist()),
-        monotone=float((errors.diff(dim=1) <= 0).all(1).double().mean()),
+        monotone=monotone_share(errors),
     )

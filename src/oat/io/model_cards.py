@@ -112,6 +112,7 @@ def _single_measures(measures: Measures) -> str:
         "score, which decides what checkpoint is the best (smaller is better)": measures.score,
         "tokens per chunk": measures.tokens,
         "MSE in model space": measures.mse,
+        "MSE that 99 % of the chunks stay below": measures.usual_error,
         "negative log-likelihood of a chunk": measures.nll_of_chunk,
         "share of chunks that do not decode": measures.undecodable,
         **measures.others,

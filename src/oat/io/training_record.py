@@ -25,6 +25,8 @@ class Measures:
     """Mean tokens per chunk, where that varies."""
     mse: float | None = None
     """Mean squared error in model space: of a tokenizer's reconstruction or of a policy's prediction."""
+    usual_error: float | None = None
+    """Error that 99 % of the chunks stay below, with all their tokens: what is above it is unlike them."""
     undecodable: float | None = None
     """Share of a policy's chunks that do not decode."""
     nll_of_chunk: float | None = None
@@ -51,6 +53,7 @@ class Measures:
             "score": self.score,
             "tokens": self.tokens,
             "mse": self.mse,
+            "usual_error": self.usual_error,
             "nll_chunk": self.nll_of_chunk,
             "undecodable": self.undecodable,
         }
@@ -78,6 +81,7 @@ class Measures:
             score=single.pop("score", None),
             tokens=single.pop("tokens", None),
             mse=single.pop("mse", None),
+            usual_error=single.pop("usual_error", None),
             nll_of_chunk=single.pop("nll_chunk", None),
             undecodable=single.pop("undecodable", None),
             mse_of_prefix=numbered["mse"],
@@ -114,6 +118,10 @@ class TrainingRecord:
     def split(self) -> tuple[float, int]:
         """Return the share of episodes that was held out and the seed that chose them, or the usual ones."""
         return (0.1 if self.validation is None else self.validation), self.seed or 0
+
+    def usual_error(self) -> float | None:
+        """Return the error that nearly all held-out chunks stayed below; None where nobody measured it."""
+        return None if self.measures is None else self.measures.usual_error
 
     def updated(self, later: "TrainingRecord") -> "TrainingRecord":
         """Return this record with everything that the later one notes."""

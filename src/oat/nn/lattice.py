@@ -29,6 +29,17 @@ class Lattice:
             ids = ids // size
         return torch.stack(digits, dim=-1)
 
+    def neighbours(self, ids: Int64[Tensor, "*n"]) -> Int64[Tensor, "*n directions"]:
+        """Return the codes one level below and above on every axis; at the lattice's edge that is the code itself."""
+        places = self.coordinates(ids)
+        around = []
+        stride = 1
+        for axis, size in enumerate(self.levels):
+            here = places[..., axis]
+            around += [ids + stride * ((here + step).clamp(0, size - 1) - here) for step in (-1, 1)]
+            stride *= size
+        return torch.stack(around, dim=-1)
+
     def indicators(self) -> Float[Tensor, "vocab all_levels"]:
         """Return for every code, in the order of ids, a 1 at its level of each axis, the axes side by side."""
         places = self.coordinates(torch.arange(self.vocab_size))

@@ -10,13 +10,14 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from oat.data.chunks import Windows
 from oat.data.episodes import open_dataset
 from oat.errors import InvalidOption
 from oat.io.pictures import new_figure, save_figure
+from oat.report.rate_distortion import RateCurve, baseline_curves, curve_of, fit_like, who_leads
+from oat.report.rate_picture import INK, draw_rates, quieten
 from oat.report.stability_table import measure_all, stability_table
 from oat.tables.terminal import make_rich_table
-from oat.tokenizers import TOKENIZERS, BaseTokenizer
+from oat.tokenizers import BaseTokenizer
 from oat.tokenizers.loading import load_tokenizer
 from oat.tokenizers.measures import ChunkBatch, TokenizerMeasures, draw_chunks, evaluate, typical_chunks
 from oat.tokenizers.stability import Stability
@@ -28,6 +29,7 @@ _BASELINES = ("bin", "fast")  # are fitted in seconds, and need no checkpoint
 _ERROR_LIMITS = (0.5, 0.2, 0.1, 0.05)  # of half the actions' range
 _SHOWN_PREFIXES = (1, 2, 4, 8)
 _SHOWN_CHUNKS = 3
+_MANY_UNUSUAL = 0.05  # where a hundredth is expected
 
 
 def inspect_tokenizer(
@@ -47,15 +49,20 @@ def inspect_tokenizer(
     evaluations = [evaluate(tokenizer, chunks, limits, everything=everything, name=path.resolve().name)]
     others = [_load_comparable(other, tokenizer) for other in beside]
     evaluations += [evaluate(each, chunks, name=at.resolve().name) for each, at in zip(others, beside, strict=True)]
-    baselines = [_fit_baseline(kind, tokenizer, windows) for kind in _BASELINES if kind != tokenizer.kind]
+    taught = draw_chunks(windows, tokenizer, MERGE_CHUNKS)
+    baselines = [fit_like(kind, tokenizer, taught) for kind in _BASELINES if kind != tokenizer.kind]
     evaluations += [evaluate(each, chunks) for each in baselines]
     stabilities = measure_all([tokenizer, *others, *baselines], held_out, _CHUNKS)
+    curves = [curve_of(each) for each in evaluations[: 1 + len(others)]]
+    curves += baseline_curves(tokenizer, windows, chunks)
     if as_json:
         Console(soft_wrap=True).print(_to_json(evaluations, stabilities), markup=False, highlight=False)
     else:
         _print_tables(evaluations, stabilities)
+        Console(soft_wrap=True).print(who_leads(curves), markup=False, highlight=False)
+        _tell_unusual(evaluations[0], episodes.action_names if tokenizer.space.transform.kind == "identity" else ())
     picture = picture or Path(f"{path.resolve().name}-inspect.png")
-    _draw(tokenizer, chunks, evaluations, picture)
+    _draw(tokenizer, chunks, evaluations[0], curves, picture)
     # With --json the standard output is the JSON alone, for programs that read it.
     Console(stderr=as_json, soft_wrap=True).print(f"picture: {picture}", highlight=False, markup=False)
 
@@ -69,19 +76,6 @@ def _load_comparable(path: Path, tokenizer: BaseTokenizer) -> BaseTokenizer:
             f"{path} is for other chunks or normalised otherwise ({other.space}), so that its errors cannot be compared"
         )
     return other
-
-
-def _fit_baseline(kind: str, tokenizer: BaseTokenizer, windows: Windows) -> BaseTokenizer:
-    """Fit a tokenizer that needs no training to the same windows, in the same model space."""
-    chunks = draw_chunks(windows, tokenizer, MERGE_CHUNKS)
-    return TOKENIZERS[kind].fit(
-        chunks.actions,
-        chunks.valid,
-        chunks.state,
-        transform=tokenizer.space.transform,
-        normalization=tokenizer.normalizer,
-        validation=0.0,
-    )
 
 
 def _error_limits(tokenizer: BaseTokenizer) -> tuple[float, ...]:
@@ -109,7 +103,8 @@ def _print_tables(evaluations: list[TokenizerMeasures], stabilities: list[Stabil
 
 def _prefix_table(evaluations: list[TokenizerMeasures]) -> Table:
     table = make_rich_table(
-        "rate and distortion", "tokenizer", "tokens", "bits", "MSE", "RMSE per dimension", "enc/s", "dec/s"
+        *("rate and distortion", "tokenizer", "tokens", "bits", "entropy"),
+        *("MSE", "RMSE per dimension", "enc/s", "dec/s"),
     )
     for e in evaluations:
         for number, k in enumerate(e.prefixes):
@@ -118,11 +113,25 @@ def _prefix_table(evaluations: list[TokenizerMeasures]) -> Table:
             # Speed is measured once for a tokenizer, and not for each prefix.
             rates = (f"{e.encode_rate:,.0f}", f"{e.decode_rate:,.0f}") if k == e.prefixes[-1] else ("", "")
             bits = e.bits * tokens / e.tokens
-            table.add_row(e.name, f"{tokens:.4g}", f"{bits:.0f}", f"{e.mse[number]:.2e}", rmse, *rates)
+            sizes = (f"{tokens:.4g}", f"{bits:.0f}", f"{e.entropy[number]:.0f}")
+            table.add_row(e.name, *sizes, f"{e.mse[number]:.2e}", rmse, *rates)
     own = evaluations[0]
     if len(own.prefixes) > 1:
-        table.caption = f"error falls with every token for {own.monotone:.0%} of the chunks"
+        table.caption = f"error falls, or stays, with every single token for {own.monotone:.0%} of the chunks"
     return table
+
+
+def _tell_unusual(own: TokenizerMeasures, names: Sequence[str] | None) -> None:
+    """Say how many chunks are unlike those that the tokenizer was fitted to, if it knows how those were."""
+    if own.usual is None or own.unusual is None:
+        return
+    where = f"{own.worst} ({names[own.worst]})" if names else str(own.worst)
+    told = (
+        f"{own.unusual:.1%} of the chunks have errors above {own.usual:.2g}, which 99 % of those held out in fitting "
+        f"stayed below; most of the error is in dimension {where}."
+    )
+    advice = " Fit anew to such data." if own.unusual > _MANY_UNUSUAL else ""
+    Console(soft_wrap=True).print(told + advice, markup=False, highlight=False)
 
 
 def _codebook_table(evaluation: TokenizerMeasures) -> Table:
@@ -142,32 +151,26 @@ def _length_table(evaluation: TokenizerMeasures) -> Table:
     return table
 
 
-def _draw(tokenizer: BaseTokenizer, chunks: ChunkBatch, evaluations: list[TokenizerMeasures], picture: Path) -> None:
+def _draw(
+    tokenizer: BaseTokenizer, chunks: ChunkBatch, own: TokenizerMeasures, curves: list[RateCurve], picture: Path
+) -> None:
     """Draw rate and distortion of all tokenizers, and a few chunks refined from prefix to prefix."""
-    figure = new_figure(12, 12)
-    grid = figure.add_gridspec(1 + _SHOWN_CHUNKS, 4)
-    _draw_rate_distortion(figure.add_subplot(grid[0, :2]), evaluations)
-    _draw_codebook(figure.add_subplot(grid[0, 2:]), evaluations[0])
+    figure = new_figure(12, 15)
+    grid = figure.add_gridspec(1 + _SHOWN_CHUNKS, 4, height_ratios=(2.2, *(1,) * _SHOWN_CHUNKS))
+    draw_rates(figure.add_subplot(grid[0, :3]), curves, who_leads(curves))
+    _draw_codebook(figure.add_subplot(grid[0, 3]), own)
     for row, chosen in enumerate(typical_chunks(chunks, _SHOWN_CHUNKS), start=1):
         axes = [figure.add_subplot(grid[row, column]) for column in range(4)]
         _draw_refinement(axes, tokenizer, chunks, chosen)
     save_figure(figure, picture, dpi=120)
 
 
-def _draw_rate_distortion(axes: Any, evaluations: list[TokenizerMeasures]) -> None:
-    for e in evaluations:
-        tokens = e.prefixes if len(e.prefixes) > 1 else (e.tokens,)
-        axes.plot([e.bits * k / e.tokens for k in tokens], e.mse, marker="o", label=e.name)
-    axes.set(
-        xscale="log", yscale="log", title="rate and distortion", xlabel="bits per chunk", ylabel="MSE, model space"
-    )
-    axes.legend()
-
-
 def _draw_codebook(axes: Any, evaluation: TokenizerMeasures) -> None:
     positions = range(1, len(evaluation.perplexity) + 1)
-    axes.bar(positions, evaluation.perplexity)
-    axes.set(title=f"{evaluation.name}: perplexity of each token", xlabel="token", ylabel="perplexity")
+    axes.bar(positions, evaluation.perplexity, color="#2563c9", width=0.7)
+    axes.set(xlabel="token")
+    axes.set_title("Perplexity of each token", loc="left", fontsize=11, fontweight="bold", color=INK)
+    quieten(axes)
 
 
 def _draw_refinement(axes: list[Any], tokenizer: BaseTokenizer, chunks: ChunkBatch, shown: int) -> None:
@@ -181,9 +184,10 @@ def _draw_refinement(axes: list[Any], tokenizer: BaseTokenizer, chunks: ChunkBat
         length = min(k, tokenizer.max_tokens) if tokenizer.prefix_decodable else tokenizer.max_tokens
         decoded = tokenizer.decode(tokens[:, :length], state=state)[0, :num_valid]
         for dim in range(truth.shape[1]):
-            panel.plot(truth[:, dim], color=f"C{dim % 10}", alpha=0.35)
+            panel.plot(truth[:, dim], color=f"C{dim % 10}", alpha=0.35, linewidth=3)
             panel.plot(decoded[:, dim], color=f"C{dim % 10}", linestyle="--")
         error = float(torch.mean((decoded - truth) ** 2))
         panel.set_title(f"{length} token{'s' if length > 1 else ''}, MSE {error:.2g}", fontsize=9)
         panel.set_xlabel("step")
+        quieten(panel)
     axes[0].set_ylabel("action (dashed: decoded)")

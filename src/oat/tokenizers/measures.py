@@ -17,6 +17,7 @@ from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.decoder import masked_error
 from oat.tokenizers.tokens import Tokens
 from oat.tokenizers.tolerance import MaxError
+from oat.tokenizers.unusual import errors_by_dimension, worst_dimension
 
 _DECODED_AT_ONCE = 512  # chunks, which bounds the memory that decoding takes
 
@@ -40,9 +41,9 @@ class ChunkBatch:
         state = None if self.state is None else self.state.to(device)
         return ChunkBatch(self.actions.to(device), self.valid.to(device), state)
 
-    def encode(self, tokenizer: BaseTokenizer) -> Tokens:
+    def encode(self, tokenizer: BaseTokenizer, search: int = 0) -> Tokens:
         """Return the chunks' tokens, without letting steps past an episode's end influence them."""
-        return tokenizer.encode(self.actions, self.valid, self.state)
+        return tokenizer.encode(self.actions, self.valid, self.state, search=search)
 
 
 def draw_windows(windows: Source, most: int | None = None) -> Int64[np.ndarray, " drawn"]:
@@ -129,6 +130,32 @@ def codebook_use(tokens: Tokens, vocab_size: int) -> list[CodebookUse]:
     return uses
 
 
+def cumulative_entropy(tokens: Tokens, prefixes: Sequence[int]) -> list[float]:
+    """Return the bits that the ids of each prefix hold, the sum of the entropies of its positions.
+
+    The end of a shorter sequence counts as an id of its own, so that tokenizers of varying lengths pay for it.
+    """
+    ids = torch.where(tokens.real, tokens.ids, -1).cpu()
+    entropies = torch.tensor([_entropy(column) for column in ids.unbind(1)], dtype=torch.float64)
+    total = entropies.cumsum(0).tolist() or [0.0]
+    return [total[min(length, len(total)) - 1] for length in prefixes]
+
+
+def _entropy(ids: Int64[Tensor, " chunks"]) -> float:
+    """Return the entropy of ids in bits, corrected for the few that were seen (Miller and Madow)."""
+    counts = torch.bincount(ids + 1).double()  # where there is no token, the id is -1
+    counts = counts[counts > 0]
+    shares = counts / counts.sum()
+    seen = float(-(shares * shares.log2()).sum())
+    # Of few chunks many ids are never seen: the plain estimate is too small by about this.
+    return seen + (len(counts) - 1) / (2 * len(ids) * math.log(2))
+
+
+def monotone_share(errors: Float[Tensor, "chunks prefixes"]) -> float:
+    """Return the share of chunks whose error falls, or stays, with every single token."""
+    return float((errors.diff(dim=1) <= 0).all(1).double().mean())
+
+
 @dataclass(frozen=True)
 class TokenizerMeasures:
     """Hold what was measured of a tokenizer on held-out chunks."""
@@ -140,6 +167,8 @@ class TokenizerMeasures:
     """Mean tokens per chunk."""
     bits: float
     """Mean bits per chunk: tokens times the logarithm of the vocabulary."""
+    entropy: tuple[float, ...]
+    """Bits per chunk that the ids of each prefix hold, position by position; a position may also hold no id."""
     prefixes: tuple[int, ...]
     mse: tuple[float, ...]
     """Mean squared error in model space, for each prefix."""
@@ -147,6 +176,12 @@ class TokenizerMeasures:
     """Root mean squared error in action units, for each prefix and dimension."""
     monotone: float
     """Share of chunks whose error falls, or stays, with every further token."""
+    usual: float | None
+    """Error that 99 % of the chunks held out in fitting stayed below; None where it was not recorded."""
+    unusual: float | None
+    """Share of these chunks beyond it."""
+    worst: int
+    """Number of the dimension of model space that has most of the error."""
     used: tuple[float, ...]
     perplexity: tuple[float, ...]
     """Use of the codebook at each token position; empty for variable-length tokenizers."""
@@ -180,6 +215,7 @@ def evaluate(
         seen = tokens if everything is None else everything.encode(tokenizer)
         uses = codebook_use(seen, tokenizer.vocab_size)
     mean_length = float(tokens.lengths.double().mean())
+    usual = tokenizer.training_record.usual_error()
     squares = (decoded - chunks.actions[:, None]).square() * chunks.valid[:, None, :, None]
     rmse = (squares.sum((0, 2)) / chunks.valid.sum()).sqrt()
     # Measured once for all limits; the size of this one is not used.
@@ -190,16 +226,28 @@ def evaluate(
         chunks=len(chunks),
         tokens=mean_length,
         bits=mean_length * math.log2(tokenizer.vocab_size),
+        entropy=tuple(cumulative_entropy(tokens, tokenizer.prefix_lengths())),
         prefixes=tuple(tokenizer.prefix_lengths()),
         mse=tuple(errors.mean(0).tolist()),
         rmse=tuple(tuple(row) for row in rmse.tolist()),
-        monotone=float((errors.diff(dim=1) <= 0).all(1).double().mean()),
+        monotone=monotone_share(errors),
+        usual=usual,
+        unusual=None if usual is None else float((errors[:, -1] > usual).double().mean()),
+        worst=worst_dimension(_errors_by_dimension(tokenizer, decoded[:, -1], chunks)),
         used=tuple(use.used for use in uses),
         perplexity=tuple(use.perplexity for use in uses),
         encode_rate=len(chunks) / (encoded - begin),
         decode_rate=len(chunks) / seconds,
         lengths_within={f"{limit:.3g}": _lengths_within(worst, limit) for limit in limits},
     )
+
+
+def _errors_by_dimension(
+    tokenizer: BaseTokenizer, decoded: Float[Tensor, "chunks time dim"], chunks: ChunkBatch
+) -> Float[Tensor, "chunks numbers"]:
+    """Return the error of every chunk in model space, dimension by dimension."""
+    target = tokenizer.to_model_space(chunks.actions, chunks.state)
+    return errors_by_dimension(tokenizer.to_model_space(decoded, chunks.state), target, chunks.valid)
 
 
 def _lengths_within(worst: Float[Tensor, "chunks prefixes"], limit: float) -> tuple[int, ...]:

@@ -22,6 +22,9 @@ class Tokens:
     lengths: Int64[Tensor, " batch"]
     clipped: Float[Tensor, " batch"] | None = None
     """Share of each chunk's numbers that lay outside the fitted range; None for tokens that `encode` did not make."""
+    errors: Float[Tensor, "batch dim"] | None = None
+    """Mean squared error of each chunk's reconstruction in model space, by dimension; None unless it was asked
+    for."""
 
     @classmethod
     def from_lists(cls, rows: Sequence[Sequence[int]]) -> "Tokens":
@@ -48,7 +51,9 @@ class Tokens:
             raise InvalidOption("only prefixes of tokens can be taken: tokens[rows, :k]")
         ids = self.ids[rows, columns]
         clipped = None if self.clipped is None else self.clipped[rows]
-        return Tokens(ids, self.lengths[rows].clamp(max=ids.shape[1]), clipped)
+        # What was measured is the error of all tokens: it holds for some of the rows, but for no prefix.
+        errors = None if self.errors is None or ids.shape[1] < self.ids.shape[1] else self.errors[rows]
+        return Tokens(ids, self.lengths[rows].clamp(max=ids.shape[1]), clipped, errors)
 
     @property
     def real(self) -> Bool[Tensor, "batch width"]:
@@ -58,7 +63,8 @@ class Tokens:
     def to(self, device: torch.device) -> "Tokens":
         """Return the same tokens on another device."""
         clipped = None if self.clipped is None else self.clipped.to(device)
-        return Tokens(self.ids.to(device), self.lengths.to(device), clipped)
+        errors = None if self.errors is None else self.errors.to(device)
+        return Tokens(self.ids.to(device), self.lengths.to(device), clipped, errors)
 
     def tolist(self) -> list[list[int]]:
         """Return each row's ids as a list, without its padding."""

@@ -138,6 +138,9 @@ class TrainPolicyConfig:
     """A Hugging Face text encoder by name or directory; by default each task string has a learned embedding."""
     demonstrator: Literal["human", "scripted"] | None = None
     """Who demonstrated, if the data set does not say; evaluations record it."""
+    search: int = 0
+    """Autoregressive: how many times each token that is learned may first move to a neighbouring code that makes the
+    decoded prefixes better; 0 takes the encoder's tokens."""
     validation: float = 0.1
     """Share of episodes held out."""
     seed: int = 0

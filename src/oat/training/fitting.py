@@ -28,6 +28,7 @@ from oat.tokenizers.config import TokenizerConfig
 from oat.tokenizers.measures import ChunkBatch, distortions, draw_chunks
 from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Array
+from oat.tokenizers.unusual import usual_error
 from oat.training.chunk_array import ChunkArray
 from oat.training.steps import train_in_memory
 
@@ -80,10 +81,12 @@ class TokenizerTraining:
     def validate(self, module: nn.Module) -> Measures:
         """Return the held-out error of every prefix; the score is over those that are trained."""
         assert isinstance(module, BaseTokenizer)
-        errors = dict(zip(module.prefix_lengths(), distortions(module, self.held_out).mean(0).tolist(), strict=True))
+        measured = distortions(module, self.held_out)
+        errors = dict(zip(module.prefix_lengths(), measured.mean(0).tolist(), strict=True))
         trained = torch.tensor([errors[length] for length in module.trained_prefixes()])
         # The mean of logarithms: in a mean of errors the shortest prefixes would drown all others.
-        return Measures(score=float(trained.log().mean()), mse_of_prefix=errors)
+        score = float(trained.log().mean())
+        return Measures(score=score, usual_error=usual_error(measured[:, -1]), mse_of_prefix=errors)
 
     def save(self, module: nn.Module, directory: Path, progress: TrainingRecord) -> None:
         """Write the tokenizer with what is known of its training."""
@@ -134,7 +137,8 @@ def prepare(
 def measure_at_once(tokenizer: BaseTokenizer, held_out: ChunkBatch) -> Measures:
     """Return the held-out measures of a tokenizer that is not trained."""
     lengths = held_out.encode(tokenizer).lengths
-    return Measures(tokens=float(lengths.double().mean()), mse=float(distortions(tokenizer, held_out).mean()))
+    errors = distortions(tokenizer, held_out)[:, -1]
+    return Measures(tokens=float(lengths.double().mean()), mse=float(errors.mean()), usual_error=usual_error(errors))
 
 
 def fit_chunks(

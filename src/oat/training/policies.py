@@ -79,6 +79,8 @@ class PolicyTraining:
     module: Policy
     taught: TokenCache | None = None
     """The training windows' tokens, where they are worth keeping; otherwise they are encoded batch by batch."""
+    search: int = 0
+    """How many times each token may move to a better code before it is learned."""
 
     def __post_init__(self) -> None:
         numbers = np.arange(len(self.held_out))
@@ -95,6 +97,8 @@ class PolicyTraining:
         identity = {"policy": policy.kind, **learning, **described}
         if policy.teacher is not None:
             identity["tokenizer fingerprint"] = tokenizer_fingerprint(policy.teacher)
+        if self.search:  # named only where there is one: earlier runs are resumed as they were
+            identity["search"] = self.search
         return identity
 
     def learning_rates(self) -> Mapping[str, float]:
@@ -125,7 +129,7 @@ class PolicyTraining:
         tokens = None
         if policy.teacher is not None:
             # Held-out windows are few and are encoded every time; only the training's are kept.
-            tokens = encode_batch(policy.teacher, batch) if taught is None else taught[batch.windows]
+            tokens = encode_batch(policy.teacher, batch, self.search) if taught is None else taught[batch.windows]
         actions, valid, state = transform_inputs(batch, policy.space.transform, device)
         return Lesson(values, tasks, policy.to_model_space(actions, state), valid, tokens)
 
@@ -168,7 +172,7 @@ def train_policy(config: TrainPolicyConfig) -> None:
         normalizer = Normalizer.from_statistics(action_statistics(windows, transform), config.normalization)
         setup = PolicySetup(context, space, normalizer)
     else:
-        taught = cache_tokens(tokenizer, windows) if tokenizer.caches_tokens else None
+        taught = cache_tokens(tokenizer, windows, config.search) if tokenizer.caches_tokens else None
         setup = PolicySetup(context, space, tokenizer.normalizer, tokenizer, None if taught is None else taught.longest)
     policy = kind.for_training(setup, config.model)
     policy.context.fit(windows.episodes)
@@ -179,7 +183,7 @@ def train_policy(config: TrainPolicyConfig) -> None:
         demonstrator=config.demonstrator or read_demonstrator(config.data),
     )
     vision_learning_rate = 1.0 if config.vision_backbone is None else config.vision_learning_rate
-    task = PolicyTraining(windows, held_out, vision_learning_rate, policy, taught)
+    task = PolicyTraining(windows, held_out, vision_learning_rate, policy, taught, config.search)
     train(task, windows, replace(config.recipe, seed=config.seed), config.out, config.resume)
 
 
@@ -191,10 +195,13 @@ def _find_tokenizer(config: TrainPolicyConfig, episodes: Episodes) -> BaseTokeni
     if not POLICIES.config(config.policy).takes_tokenizer:
         if config.tokenizer is not None:
             raise InvalidOption(f"a policy of the kind {config.policy} has no tokenizer: leave out --tokenizer")
+        if config.search:
+            raise InvalidOption(f"a policy of the kind {config.policy} has no tokens to search for: leave out --search")
         return None
     if config.tokenizer is None:
         raise InvalidOption(f"a policy of the kind {config.policy} needs --tokenizer, a checkpoint or run of oat fit")
     tokenizer = load_tokenizer(config.tokenizer)
+    tokenizer.check_search(config.search)  # before hours of encoding and training
     if tokenizer.action_dim != episodes.action_dim:
         raise InvalidOption(
             f"{config.data} has {episodes.action_dim}-D actions, the tokenizer is for {tokenizer.action_dim}-D"

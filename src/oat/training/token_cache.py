@@ -42,14 +42,15 @@ class TokenCache:
         return int(self.table[:, -1].max())
 
 
-def cache_tokens(tokenizer: BaseTokenizer, windows: Windows) -> TokenCache:
-    """Read the tokens of all windows, or encode them first."""
-    file = cache_directory().with_name("tokens") / f"{_fingerprint(tokenizer, windows)}.npy"
+def cache_tokens(tokenizer: BaseTokenizer, windows: Windows, search: int = 0) -> TokenCache:
+    """Read the tokens of all windows, or encode them first, by a search if one is asked for."""
+    searched = f"-search-{search}" if search else ""
+    file = cache_directory().with_name("tokens") / f"{_fingerprint(tokenizer, windows)}{searched}.npy"
     found = _read(file, tokenizer, windows)
     if found is None:
         # Not durable: what a power failure loses is only computed again.
         with staged_file(file, durable=False) as staging, staging.open("wb") as out:
-            np.save(out, _encode_all(tokenizer, windows))
+            np.save(out, _encode_all(tokenizer, windows, search))
         found = _read(file, tokenizer, windows)
         assert found is not None, "what was just written is there"
     return found
@@ -69,12 +70,14 @@ def _read(file: Path, tokenizer: BaseTokenizer, windows: Windows) -> TokenCache 
     return TokenCache(table)
 
 
-def encode_batch(tokenizer: BaseTokenizer, batch: Batch) -> Tokens:
+def encode_batch(tokenizer: BaseTokenizer, batch: Batch, search: int = 0) -> Tokens:
     """Return the tokens of some windows; padded steps are left out of what they describe."""
-    return tokenizer.encode(*transform_inputs(batch, tokenizer.space.transform))
+    return tokenizer.encode(*transform_inputs(batch, tokenizer.space.transform), search=search)
 
 
-def _encode_all(tokenizer: BaseTokenizer, windows: Windows) -> Int32[np.ndarray, "windows width_and_length"]:
+def _encode_all(
+    tokenizer: BaseTokenizer, windows: Windows, search: int
+) -> Int32[np.ndarray, "windows width_and_length"]:
     """Return the table of all windows' tokens and their lengths, as wide as the longest sequence needs."""
     key = tokenizer.space.transform.state_key
     config = WindowConfig(windows.config.action_horizon, 1, () if key is None else (key,))
@@ -83,7 +86,7 @@ def _encode_all(tokenizer: BaseTokenizer, windows: Windows) -> Int32[np.ndarray,
     with progress_bar("tokenizing", len(windows)) as bar:
         for first in range(0, len(windows), _BLOCK):
             numbers = np.arange(first, min(first + _BLOCK, len(windows)))
-            blocks.append(encode_batch(tokenizer, needed[numbers]))
+            blocks.append(encode_batch(tokenizer, needed[numbers], search))
             bar.advance(len(numbers))
     width = max(int(block.lengths.max()) for block in blocks)
     table = np.zeros((len(windows), width + 1), np.int32)

@@ -1,0 +1,349 @@
+"""Ways to make ordering cheaper, each tried on the cpu preset of OAT with the same processor time.
+
+OMP_NUM_THREADS=1 python benchmarks/leads.py DATA --out results/leads/NAME [--minutes 2] [--only today OAT×]
+
+DATA is demonstrations in any format. The steps that fit into the time come from timing a step of each lead in turn with
+one of today's. Finished runs are not repeated; the last call prints the whole table and writes it to OUT/table.md.
+"""
+
+import sys
+
+if not __package__:
+    sys.path.pop(0)  # run as a script, tokenizers.py beside it would stand for the library of that name
+
+import json
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import tyro
+from rich.console import Console
+from torch import Tensor, nn
+
+from oat.data.episodes import open_dataset
+from oat.data.normalize import Normalizer, action_statistics
+from oat.tables.markdown import to_markdown
+from oat.tables.table import Table
+from oat.tokenizers.autoencoder import Reconstruction, crowding
+from oat.tokenizers.config import OATConfig
+from oat.tokenizers.decoder import masked_error
+from oat.tokenizers.measures import ChunkBatch, distortions, draw_chunks
+from oat.tokenizers.nested_dropout import keep_lengths
+from oat.tokenizers.oat import OATTokenizer
+from oat.tokenizers.space import ActionSpace
+from oat.tokenizers.tokens import Tokens
+from oat.training.fitting import TokenizerTraining, choose_config
+from oat.training.optimizers import make_optimizers
+from oat.training.steps import train_in_memory
+from oat.training.tokenizers import action_space, split_windows
+
+
+@dataclass(frozen=True)
+class Lead:
+    """Describe what is done otherwise than today's cpu preset does it."""
+
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Departures that `oat fit` has options for."""
+    distil: float = 0.0
+    """Share of the shorter prefixes' target that is what the whole sequence decodes to, instead of the actions."""
+    tells_length: bool = False
+    """Whether the decoder reads an embedding of the number of tokens."""
+    noisy: float = 0.0
+    """Share of the training, from its beginning, in which noise as wide as a level stands in for rounding."""
+    whole: tuple[float, float] = (1.0, 1.0)
+    """Weight of the whole sequence's error at the beginning and at the end; that of shorter prefixes is 1."""
+    decorrelate: float = 0.0
+    """Weight of the mean squared correlation between numbers of different registers, as a share of the error."""
+    principal: bool = False
+    """Whether chunks' principal components, the largest first, are added to the latents and to what is decoded."""
+    encoder_rate: float = 1.0
+    """Learning rate of the encoder, as a multiple of the decoder's."""
+
+
+LEADS = {
+    "today": Lead(),
+    "OAT×": Lead({"keep": "full"}),
+    "plain pairs": Lead({"keep": "uniform"}),
+    "distilled, ½": Lead(distil=0.5),
+    "distilled": Lead(distil=1.0),
+    "told K": Lead(tells_length=True),
+    "noise for 30 %": Lead(noisy=0.3),
+    "whole ½ → 2": Lead(whole=(0.5, 2.0)),
+    "whole 2 → ½": Lead(whole=(2.0, 0.5)),
+    "decorrelated": Lead(decorrelate=0.1),
+    "principal": Lead(principal=True),
+    "encoder rate 2": Lead(encoder_rate=2.0),
+    "encoder rate ½": Lead(encoder_rate=0.5),
+    "encoder of 4 layers": Lead({"encoder_layers": 4}),
+    "batches of 16": Lead({"batch_size": 16}),
+}
+_ROUNDS = 15
+_CHUNKS = 1024  # held out, on which errors are measured
+_PRINCIPAL_CHUNKS = 8192
+_ALLOWED = 1.1  # times OAT×'s error of the whole: the rule by which an objective may be chosen
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Hold what a lead led to."""
+
+    lead: str
+    steps: int
+    seconds: float
+    mse: list[float]
+    """Held-out error of the prefixes 1 … H_l, in model space."""
+
+
+class PrincipalEncoder(nn.Module):
+    """Add a linear map of the chunk, which begins as its principal components, to what another encoder gives."""
+
+    def __init__(self, inner: nn.Module, numbers: int, latents: int) -> None:
+        super().__init__()
+        self.inner = inner
+        self.components = nn.Linear(numbers, latents)
+
+    def forward(self, actions: Tensor, valid_mask: Tensor) -> Tensor:
+        latents = self.inner(actions, valid_mask)
+        straight: Tensor = self.components((actions * valid_mask[..., None]).flatten(1))
+        return latents + straight.view_as(latents)
+
+
+class LedTokenizer(OATTokenizer):
+    """Train OAT as a lead says; without any it is the same as OAT."""
+
+    def __init__(self, space: ActionSpace, config: OATConfig, lead: Lead) -> None:
+        super().__init__(space, config)
+        self.lead = lead
+        self.steps = 1
+        self.taken = 0
+        if lead.tells_length:
+            self.lengths = nn.Parameter(torch.zeros(config.latent_horizon, config.width.dim))
+        if lead.principal:
+            latents = config.latent_horizon * self.quantizer.dim
+            numbers = space.action_horizon * space.model_dim
+            self.encoder = PrincipalEncoder(self.encoder, numbers, latents)
+            self.straight = nn.Linear(latents, numbers)
+
+    @torch.no_grad()
+    def begin_with_components(self, chunks: Tensor) -> None:
+        """Let the linear paths begin as the whitened principal components and the way back from them."""
+        flat = chunks.flatten(1)
+        mean = flat.mean(0)
+        latents = self.straight.in_features
+        _, singular, directions = torch.linalg.svd(flat - mean, full_matrices=False)
+        deviations = (singular[:latents] / len(flat) ** 0.5).clamp_min(1e-3)
+        assert isinstance(self.encoder, PrincipalEncoder)
+        inward = directions[:latents] / deviations[:, None]
+        self.encoder.components.weight.copy_(inward)
+        self.encoder.components.bias.copy_(-inward @ mean)
+        # A value is about 2·sigmoid(1.6 z) - 1, whose slope at 0 is 0.8: the best straight way back divides by it.
+        self.straight.weight.copy_((directions[:latents] * deviations[:, None] / 0.8).T)
+        self.straight.bias.copy_(mean)
+
+    def reconstruct(self, codes: Tensor, lengths: Tensor, num_actions: int) -> Tensor:
+        """Return what the first codes of each row decode to."""
+        memory = self.memory(codes, lengths)
+        if self.lead.tells_length:
+            memory = memory + self.lengths[lengths - 1][:, None]
+        decoded = self.decoder.generate(memory, num_actions)
+        if self.lead.principal:
+            kept = torch.arange(self.max_tokens) < lengths[:, None]
+            straight = self.straight((codes * kept[..., None]).flatten(1))
+            decoded = decoded + straight.view(len(codes), self.action_horizon, -1)[:, :num_actions]
+        return decoded
+
+    def decode_normalized(self, tokens: Tokens, num_actions: int, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        missing = self.max_tokens - tokens.ids.shape[1]
+        codes = self.quantizer.decode(nn.functional.pad(tokens.ids, (0, missing)))
+        actions = self.reconstruct(codes, tokens.lengths, num_actions)
+        return actions, torch.ones(len(actions), dtype=torch.bool)
+
+    def forward(self, actions: Tensor, valid_mask: Tensor, generator: torch.Generator) -> Reconstruction:
+        objective = self.config.objective
+        progress = self.taken / self.steps
+        self.taken += 1
+        latents = self.encoder(actions, valid_mask)
+        codes = self._codes(latents, progress, generator)
+        prefixes = objective.prefixes
+        lengths = keep_lengths(objective.keep).sample(len(actions), prefixes, self.max_tokens, generator).flatten()
+        decoded = self.reconstruct(codes.repeat_interleave(prefixes, 0), lengths, self.action_horizon)
+        targets = self._targets(actions.repeat_interleave(prefixes, 0), decoded, lengths)
+        errors = masked_error(decoded, targets, valid_mask.repeat_interleave(prefixes, 0))
+        begin, end = self.lead.whole
+        weights = torch.where(lengths == self.max_tokens, begin + (end - begin) * progress, 1.0)
+        error = self._weigh(errors * weights / weights.mean(), lengths)
+        spread = crowding(self.quantizer.values(self.quantizer.position(latents)))
+        loss = error + objective.spread * error.detach() * spread
+        if self.lead.decorrelate:
+            loss = loss + self.lead.decorrelate * error.detach() * correlation(latents)
+        return Reconstruction(loss, errors.detach(), lengths)
+
+    def _codes(self, latents: Tensor, progress: float, generator: torch.Generator) -> Tensor:
+        if progress >= self.lead.noisy:
+            codes: Tensor = self.quantizer(latents)
+            return codes
+        position = self.quantizer.position(latents)
+        return self.quantizer.values(position + torch.rand(position.shape, generator=generator) - 0.5)
+
+    def _targets(self, actions: Tensor, decoded: Tensor, lengths: Tensor) -> Tensor:
+        """Return what each prefix should decode to; of every pair the longer one is what the shorter may learn from."""
+        if not self.lead.distil:
+            return actions
+        prefixes = self.config.objective.prefixes
+        pairs = decoded.detach().view(-1, prefixes, *decoded.shape[1:])
+        longest = lengths.view(-1, prefixes).argmax(1)
+        whole = pairs[torch.arange(len(pairs)), longest].repeat_interleave(prefixes, 0)
+        taught = torch.lerp(actions, whole, self.lead.distil)
+        return torch.where((lengths == self.max_tokens)[:, None, None], actions, taught)
+
+
+def correlation(latents: Tensor) -> Tensor:
+    """Return the mean squared correlation, over the batch, between numbers of different registers."""
+    registers, numbers = latents.shape[1:]
+    flat = latents.flatten(1)
+    scaled = (flat - flat.mean(0)) / flat.std(0).clamp_min(1e-3)
+    squares = (scaled.T @ scaled / len(flat)).square()
+    same = torch.kron(torch.eye(registers), torch.ones(numbers, numbers))
+    return (squares * (1 - same)).sum() / (1 - same).sum()
+
+
+@dataclass
+class LedTraining(TokenizerTraining):
+    """Train a tokenizer whose encoder may learn at another rate."""
+
+    encoder_rate: float = 1.0
+
+    def learning_rates(self) -> Mapping[str, float]:
+        return {"encoder.": self.encoder_rate}
+
+
+def main(
+    data: tyro.conf.Positional[Path],
+    out: Path,
+    minutes: float = 2.0,
+    only: tuple[str, ...] = tuple(LEADS),
+    seed: int = 0,
+) -> None:
+    """Train with every lead and compare.
+
+    Args:
+        data: The demonstrations.
+        out: Where each outcome is kept as JSON, and the table.
+        minutes: Processor time for each.
+        only: The leads to train now.
+        seed: Of the split, the weights and the batches.
+    """
+    torch.set_num_threads(1)
+    out.mkdir(parents=True, exist_ok=True)
+    outcomes = []
+    for number, (name, lead) in enumerate(LEADS.items()):
+        record = out / f"seed-{seed}-lead-{number}.json"
+        if name in only and not record.exists():
+            outcome = train(name, lead, data, count_steps(minutes, lead, data, out / "steps.json"), seed)
+            record.write_text(json.dumps(asdict(outcome), ensure_ascii=False) + "\n")
+        if record.exists():
+            outcomes.append(Outcome(**json.loads(record.read_text())))
+    text = to_markdown(make_table(outcomes))
+    (out / "table.md").write_text(text)
+    Console(width=160).print(text, markup=False, highlight=False)
+
+
+def make(lead: Lead, space: ActionSpace, seed: int) -> tuple[LedTokenizer, Any]:
+    """Return an untrained tokenizer for a lead, and the cpu preset's recipe."""
+    config, recipe = choose_config(OATTokenizer, "cpu", lead.options)
+    assert isinstance(config, OATConfig)
+    assert recipe is not None
+    torch.manual_seed(seed)
+    return LedTokenizer(space, config, lead), replace(recipe, seed=seed)
+
+
+def count_steps(minutes: float, lead: Lead, data: Path, record: Path) -> int:
+    """Return how many steps take the given processor time, timed in turn with those of today's preset."""
+    counts: dict[str, int] = json.loads(record.read_text()) if record.exists() else {}
+    key = "today" if lead == LEADS["today"] else repr(lead)
+    if key not in counts:
+        space = ActionSpace(32, open_dataset(data).action_dim)
+        usual, own = time_steps(LEADS["today"], lead, space)
+        whole = counts.setdefault("today", math.floor(minutes * 60 / usual))
+        counts.setdefault(key, math.floor(whole * usual / own))
+        record.write_text(json.dumps(counts, ensure_ascii=False, indent=1) + "\n")
+    return counts[key]
+
+
+def time_steps(first: Lead, second: Lead, space: ActionSpace) -> tuple[float, float]:
+    """Return the processor seconds of a step of each, taken in turn."""
+    steps = [training_step(lead, space) for lead in (first, second)]
+    seconds: tuple[list[float], list[float]] = ([], [])
+    for _ in range(_ROUNDS):
+        for step, taken in zip(steps, seconds, strict=True):
+            begin = time.process_time()
+            step()
+            taken.append(time.process_time() - begin)
+    return statistics.median(seconds[0]), statistics.median(seconds[1])
+
+
+def training_step(lead: Lead, space: ActionSpace) -> Callable[[], None]:
+    """Return a step of the cpu preset's recipe, the optimizers' work included."""
+    model, recipe = make(lead, space, 0)
+    optimizers = make_optimizers(model, {}, recipe)
+    chunks = torch.randn(recipe.batch_size, space.action_horizon, space.action_dim)
+    valid = torch.ones(chunks.shape[:2], dtype=torch.bool)
+    generator = torch.Generator()
+
+    def step() -> None:
+        torch.autograd.backward(model(chunks, valid, generator).loss)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return step
+
+
+def train(name: str, lead: Lead, data: Path, steps: int, seed: int) -> Outcome:
+    """Return the held-out errors after so many steps."""
+    episodes = open_dataset(data)
+    space = action_space(episodes, 32, ActionSpace().transform)
+    windows, held_out = split_windows(episodes, space, 0.1, seed)
+    model, recipe = make(lead, space, seed)
+    model.normalizer = Normalizer.from_statistics(action_statistics(windows, space.transform), "min_max")
+    model.steps = steps
+    chunks: ChunkBatch = draw_chunks(held_out, model, _CHUNKS)
+    begin = time.process_time()
+    if lead.principal:
+        model.begin_with_components(model.to_model_space(draw_chunks(windows, model, _PRINCIPAL_CHUNKS).actions))
+    task = LedTraining(model, chunks, lead.encoder_rate)
+    trained = train_in_memory(task, windows, replace(recipe, steps=steps), progress=False).average.module.eval()
+    seconds = time.process_time() - begin
+    assert isinstance(trained, LedTokenizer)
+    return Outcome(name, steps, seconds, distortions(trained, chunks).mean(0).tolist())
+
+
+def make_table(outcomes: list[Outcome]) -> Table:
+    """Return a row per lead: errors, their geometric mean against today's, and the whole's against OAT×."""
+    by_name = {outcome.lead: outcome for outcome in outcomes}
+    rows = []
+    for outcome in outcomes:
+        mean = _against(outcome, by_name.get("today"), slice(None))
+        whole = _against(outcome, by_name.get("OAT×"), slice(-1, None))
+        errors = (f"{error:.4f}" for error in outcome.mse)
+        mark = " ✓" if whole <= _ALLOWED else ""
+        rows.append((outcome.lead, str(outcome.steps), *errors, f"{mean:.3f}", f"{whole:.2f}{mark}"))
+    columns = ("lead", "steps", *(f"D_{k}" for k in range(1, 9)), "mean / today's", "D_8 / OAT×'s")
+    note = f"mean: geometric, over the prefixes; ✓: the whole's error is at most {_ALLOWED} times OAT×'s"
+    return Table("Leads towards cheaper ordering", columns, tuple(rows), (note,))
+
+
+def _against(outcome: Outcome, other: Outcome | None, which: slice) -> float:
+    if other is None:
+        return math.nan
+    return float(np.exp(np.mean(np.log(outcome.mse[which]) - np.log(other.mse[which]))))
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
