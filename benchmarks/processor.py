@@ -26,7 +26,7 @@ from oat.tables.terminal import to_terminal
 from oat.tokenizers import OATTokenizer
 from oat.tokenizers.measures import draw_windows
 
-HORIZON, MOST = 32, 8192
+HORIZON, MOST = 32, 4096
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def measure(name: str, chunks: Chunks, steps: int) -> list[tuple[str, ...]]:
     return rows
 
 
-def main(data: tyro.conf.Positional[tuple[Path, ...]], steps: int = 400) -> None:
+def main(data: tyro.conf.Positional[tuple[Path, ...]], steps: int = 200) -> None:
     """Print the table.
 
     Args:
