@@ -1,13 +1,12 @@
 """Measure what a processor loses when it is given actions in other units than it was fitted to.
 
-python -m benchmarks.processor DATA…      a few minutes for each data set
+python -m benchmarks.processor TOKENIZER DATA      a minute; DATA is what the tokenizer was fitted to
 
-Programs such as openpi normalise actions before they call the processor, here by the first and 99th percentile. All
-errors are in those normalised units, of eight tokens, on held-out chunks; ratios come from one run.
+Programs such as openpi normalise actions before they call a processor, and undo it after decoding. All errors are in
+the tokenizer's model space, of all its tokens, on held-out chunks; ratios come from one run.
 """
 
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,78 +15,64 @@ import tyro
 from rich.console import Console
 from torch import Tensor
 
-from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import open_dataset
 from oat.data.normalize import Normalizer, action_statistics
-from oat.data.splits import split_episodes
 from oat.huggingface.processor import OATProcessor
 from oat.tables.table import Table
 from oat.tables.terminal import to_terminal
 from oat.tokenizers import OATTokenizer
 from oat.tokenizers.measures import draw_windows
-
-HORIZON, MOST = 32, 4096
-
-
-@dataclass(frozen=True)
-class Chunks:
-    """Hold chunks to fit to and held-out ones, in action units, and how a caller normalises them."""
-
-    taught: Tensor
-    held_out: Tensor
-    caller: Normalizer
-
-    @classmethod
-    def of(cls, data: Path) -> "Chunks":
-        """Draw chunks of a data set; statistics are of the episodes that are not held out."""
-        episodes = open_dataset(data)
-        taught, held_out = (Windows(episodes.select(ids), WindowConfig(HORIZON)) for ids in split_episodes(episodes))
-        statistics = action_statistics(taught)
-        caller = Normalizer.from_range(*statistics.quantiles((0.01, 0.99)))  # unlike ours, openpi's does not clip
-        return cls(_draw(taught), _draw(held_out), caller)
+from oat.training.tokenizers import split_windows
 
 
-def _draw(windows: Windows) -> Tensor:
-    return torch.from_numpy(windows[draw_windows(windows, MOST)].actions)
+def error_of(
+    processor: OATProcessor, actions: Tensor, caller: Normalizer | None, judge: OATTokenizer
+) -> tuple[float, bool]:
+    """Return the error of what comes back to the caller, who may normalise, and whether the processor warned."""
+    given = actions if caller is None else caller.normalize(actions)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        decoded = torch.from_numpy(processor.decode(processor(given)))
+    returned = decoded if caller is None else caller.denormalize(decoded)
+    difference = judge.to_model_space(returned) - judge.to_model_space(actions)
+    return float(difference.square().mean()), bool(caught)
 
 
-def measure(name: str, chunks: Chunks, steps: int) -> list[tuple[str, ...]]:
-    """Return the error of each way to fit and call a processor, and whether it warned."""
-    given = chunks.caller.normalize(chunks.held_out)
-    raw = OATTokenizer.fit(chunks.taught, preset="tiny", steps=steps)
-    by_quantiles = OATTokenizer.fit(chunks.taught, preset="tiny", steps=steps, normalization="quantile")
-    with TemporaryDirectory() as folder:
-        by_quantiles.save_pretrained(Path(folder) / "processor", inputs="normalized")
-        saved = OATProcessor.from_pretrained(Path(folder) / "processor")
-    fitted = OATProcessor.fit(chunks.caller.normalize(chunks.taught), normalized=True, preset="tiny", steps=steps)
-    ways = {
-        "fitted to raw, given raw": (OATProcessor(raw), chunks.held_out),
-        "fitted to raw, given normalised": (OATProcessor(raw), given),
-        'save_pretrained(inputs="normalized"), given normalised': (saved, given),
-        "fit(normalized=True), given normalised": (fitted, given),
-    }
-    rows = list[tuple[str, ...]]()
-    for way, (processor, actions) in ways.items():
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            decoded = torch.from_numpy(processor.decode(processor(actions)))
-        answer = chunks.caller.normalize(decoded) if actions is chunks.held_out else decoded
-        error = float((answer - given).square().mean())
-        rows.append((name, way, f"{error:.4f}", "yes" if caught else "no"))
-    return rows
-
-
-def main(data: tyro.conf.Positional[tuple[Path, ...]], steps: int = 200) -> None:
+def main(tokenizer: tyro.conf.Positional[Path], data: tyro.conf.Positional[Path], chunks: int = 2048) -> None:
     """Print the table.
 
     Args:
-        data: Demonstrations in any known format.
-        steps: Training steps of each tokenizer, preset tiny.
+        tokenizer: An OAT tokenizer's checkpoint or run.
+        data: The demonstrations that it was fitted to.
+        chunks: Held-out chunks to encode.
     """
-    rows = [row for path in data for row in measure(path.stem, Chunks.of(path), steps)]
-    title = f"{HORIZON} actions as eight tokens, preset tiny, {steps} steps"
-    columns = ("data", "processor", "MSE, normalised units", "warned")
-    Console().print(to_terminal(Table(title, columns, tuple(rows))))
+    raw = OATTokenizer.load(tokenizer)
+    episodes = open_dataset(data)
+    taught, held_out = split_windows(episodes, raw.space, *raw.training_record.split())
+    actions = torch.from_numpy(held_out[draw_windows(held_out, chunks)].actions)
+    statistics = action_statistics(taught)
+    own = raw.training_record.normalization or "min_max"
+    with TemporaryDirectory() as folder:
+        raw.save_pretrained(Path(folder) / "processor", inputs="normalized")
+        saved = OATProcessor.from_pretrained(Path(folder) / "processor")
+    low, high = statistics.quantiles((0.01, 0.99))
+    callers = {
+        "mean and deviation": Normalizer.from_range(statistics.mean - statistics.std, statistics.mean + statistics.std),
+        "1 % and 99 % quantiles": Normalizer.from_range(low, high),
+    }
+    measured = {"raw actions": error_of(OATProcessor(raw), actions, None, raw)}
+    for name, caller in callers.items():
+        measured[f"normalised by {name}"] = error_of(OATProcessor(raw), actions, caller, raw)
+    measured[f'normalised by {own}, save_pretrained(inputs="normalized")'] = error_of(
+        saved, actions, raw.normalizer, raw
+    )
+    usual, _ = measured["raw actions"]
+    rows = tuple(
+        (name, f"{error:.4f}", f"{error / usual:.2f}", "yes" if warned else "no")
+        for name, (error, warned) in measured.items()
+    )
+    title = f"{tokenizer}, fitted to raw actions: {len(actions):,} held-out chunks of {data}"
+    Console().print(to_terminal(Table(title, ("given", "MSE, model space", "/ raw", "warned"), rows)))
 
 
 if __name__ == "__main__":
