@@ -175,6 +175,19 @@ def fit(config: FitConfig) -> None:
     fit_tokenizer(config)
 
 
+def tokenizers(json: bool = False) -> None:
+    """List the tokenizers that come with the package: their actions, errors, data and licences.
+
+    oat.get_tokenizer(NAME) gives one in Python, and oat encode takes NAME in place of a checkpoint.
+
+    Args:
+        json: Print JSON instead of a table.
+    """
+    from oat.report.ready_made_table import show_ready_made
+
+    show_ready_made(json)
+
+
 def encode(config: tyro.conf.OmitArgPrefixes[EncodeConfig]) -> None:
     """Encode every chunk of a data set as tokens, in Parquet files beside its own episode and frame numbers.
 
@@ -317,6 +330,7 @@ VERBS: dict[str, Any] = {
     "view": view,
     "convert": convert,
     "fit": fit_verb(fit),
+    "tokenizers": tokenizers,
     "encode": encode,
     "decode": decode,
     "train": train_verb(train),

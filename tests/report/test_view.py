@@ -50,7 +50,7 @@ def test_a_chunk_is_shown_by_every_number_of_tokens(data: Path, tmp_path: Path) 
     view(data, tmp_path / "oat", "2", tmp_path / "set.rrd")
     values = logged(tmp_path / "set.rrd")
     for tokens in range(1, 9):
-        assert len(values[f"/episode_2/decoded/K={tokens}/0"]) == len(EPISODES[2].actions)
+        assert len(values[f"/episode_2/decoded/tokens_{tokens}/0"]) == len(EPISODES[2].actions)
 
 
 def test_rollouts_are_shown_with_their_videos(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ class EncodeConfig:
     data: tyro.conf.Positional[Path]
     """Demonstrations in any known format."""
     tokenizer: Path
-    """The tokenizer's checkpoint or run; a copy of it is kept with the tokens."""
+    """The tokenizer's checkpoint or run, or its name in oat tokenizers; a copy of it is kept with the tokens."""
     out: Path
     """The directory to write: data/*.parquet, tokens.json and the tokenizer."""
     subset: str | None = None

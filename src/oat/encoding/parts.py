@@ -28,6 +28,7 @@ from oat.errors import InvalidOption
 from oat.io.atomic import staged_file
 from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.measures import ChunkBatch, decode_prefixes, model_errors
+from oat.tokenizers.ready_made import names_for
 
 _BLOCK = 4096  # chunks computed at a time, which bounds the memory that it takes
 
@@ -55,8 +56,11 @@ class PartJob(Protocol):
 def chunk_windows(episodes: Episodes, tokenizer: BaseTokenizer) -> Windows:
     """Return the windows of a data set that a tokenizer encodes, with the state where its transform refers to it."""
     if episodes.action_dim != tokenizer.action_dim:
+        fitting = names_for(episodes.action_dim)
+        advice = f"; of those in this package, {', '.join(fitting)} would fit" if fitting else ""
         raise InvalidOption(
-            f"{episodes.source} has {episodes.action_dim}-D actions, the tokenizer is for {tokenizer.action_dim}-D ones"
+            f"{episodes.source} has {episodes.action_dim}-D actions, "
+            f"the tokenizer is for {tokenizer.action_dim}-D ones{advice}"
         )
     key = tokenizer.space.transform.state_key
     return Windows(episodes, WindowConfig(tokenizer.action_horizon, 1, () if key is None else (key,)))

@@ -12,7 +12,7 @@ from oat.encoding.parts import DecodeJob, EncodeJob, chunk_windows
 from oat.encoding.token_set import TokenSet, TokenSetInfo, missing_parts
 from oat.io.locks import exclusive
 from oat.io.progress import progress_bar
-from oat.tokenizers.loading import load_tokenizer
+from oat.tokenizers.ready_made import find_tokenizer
 from oat.training.token_cache import tokenizer_fingerprint
 
 
@@ -20,7 +20,7 @@ def begin_encoding(config: EncodeConfig) -> tuple[TokenSetInfo, EncodeJob]:
     """Begin a set of tokens, or find the one that an earlier run of the same began."""
     out = config.out.expanduser().resolve()
     data = config.data.expanduser().resolve()
-    tokenizer = load_tokenizer(config.tokenizer)
+    tokenizer = find_tokenizer(config.tokenizer)
     episodes = open_dataset(data, config.subset, config.episodes)
     windows = chunk_windows(episodes, tokenizer)
     info = TokenSetInfo(

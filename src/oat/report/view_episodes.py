@@ -64,7 +64,7 @@ def _log_decoded(stream: Any, place: str, episode: Episodes, tokenizer: BaseToke
     decoded = decode_prefixes(tokenizer, chunks.encode(tokenizer), chunks).cpu().numpy()
     for column, length in enumerate(tokenizer.prefix_lengths()):
         actions = decoded[:, column].reshape(-1, decoded.shape[-1])[: len(windows)]
-        log_curves(stream, f"{place}/decoded/K={length}", actions, names)
+        log_curves(stream, f"{place}/decoded/tokens_{length}", actions, names)
 
 
 def _rerun() -> Any:

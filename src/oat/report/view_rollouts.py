@@ -1,5 +1,6 @@
 """Log rollouts for Rerun's viewer: the videos of an evaluation, into which predicted paths are drawn, and outcomes."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ def log_rollouts(stream: Any, folder: Path) -> None:
 def _log_rollout(stream: Any, record: EpisodeRecord, film: Path) -> None:
     rerun = import_extra("rerun", "rerun")
     key = record.key
-    place = f"{key.task}/{key.method}_{key.decoding}_{key.condition}".replace(" ", "_")
+    place = f"{key.task}/{key.method}_{key.decoding}_{key.condition}"
+    place = re.sub(r"[^\w/.-]+", "_", place)  # Rerun would escape anything else in names
     outcome = "success" if record.success else "failure"
     told = f"{outcome} after {record.steps} steps, {record.chunks} chunks, {record.tokens} tokens"
     stream.log(f"{place}/outcome", rerun.TextDocument(told), static=True)
