@@ -1,4 +1,4 @@
-"""Measure `oat encode`: chunks per second against the bare encoder, and memory; ratios come from one run.
+"""Measure `oat encode`: chunks per core second against the bare encoder, and memory; ratios come from one run.
 
 OMP_NUM_THREADS=1 python -m benchmarks.encoding rates [--chunks 20000]
 OMP_NUM_THREADS=1 python -m benchmarks.encoding memory [--frames 100000 1000000 10000000]
@@ -36,7 +36,7 @@ def rates(chunks: int = 20_000, preset: str = "cpu", repeats: int = 3) -> None:
     Args:
         chunks: Chunks of the data set.
         preset: Size of the OAT tokenizer.
-        repeats: How often each is done; the fastest counts.
+        repeats: How often each is done; the fastest counts. Processor time is measured: others may use the machine.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -63,7 +63,7 @@ def rates(chunks: int = 20_000, preset: str = "cpu", repeats: int = 3) -> None:
         }.items()
     )
     title = f"OAT, preset {preset}, {chunks:,} chunks of {HORIZON} × {ACTION_DIM}, one thread per process"
-    columns = ("", "chunks/s", "/ bare encoder's", "core hours for 10⁹ frames")
+    columns = ("", "chunks per core second", "/ bare encoder's", "core hours for 10⁹ frames")
     Console().print(to_terminal(Table(title, columns, rows)))
 
 
@@ -80,37 +80,35 @@ def _tokenizer(data: Path, kind: str, preset: str) -> BaseTokenizer:
 
 
 def _encode_bare(data: Path, tokenizer: BaseTokenizer) -> float:
+    """Return the processor's seconds of encoding chunks that are in memory."""
     windows = Windows(open_dataset(data), WindowConfig(HORIZON))
     blocks = [
         torch.from_numpy(windows[np.arange(first, min(first + BLOCK, len(windows)))].actions)
         for first in range(0, len(windows), BLOCK)
     ]
-    begin = time.perf_counter()
+    begin = time.process_time()
     for block in blocks:
         tokenizer.encode(block)
-    return time.perf_counter() - begin
+    return time.process_time() - begin
 
 
 def _encode(folder: Path, name: str, part: int, workers: int, errors: bool = False) -> float:
-    """Return the seconds of encoding, without those in which processes start."""
+    """Return the processor's seconds of encoding, summed over processes, without those in which they start."""
     config = EncodeConfig(folder / "set.npz", folder / "tokenizer", folder / name, errors=errors, part_size=part)
     info, job = begin_encoding(config)
+    parts = [each.tolist() for each in np.array_split(np.arange(info.num_parts), workers)]
     if workers == 1:
-        begin = time.perf_counter()
-        _write_all(job, list(range(info.num_parts)))
-        return time.perf_counter() - begin
+        return _write_all(job, parts[0])
     with worker_pool(workers) as pool:
-        parts = np.array_split(np.arange(info.num_parts), workers)
-        list(pool.map(_write_all, [job] * workers, [[]] * workers))  # imports
-        begin = time.perf_counter()
-        list(pool.map(_write_all, [job] * workers, [part.tolist() for part in parts]))
-        return time.perf_counter() - begin
+        return sum(pool.map(_write_all, [job] * workers, parts))
 
 
-def _write_all(job: EncodeJob, parts: list[int]) -> None:
+def _write_all(job: EncodeJob, parts: list[int]) -> float:
     writer = job.open()
+    begin = time.process_time()
     for part in parts:
         writer.write(part)
+    return time.process_time() - begin
 
 
 def memory(frames: tuple[int, ...] = (100_000, 1_000_000, 10_000_000), kind: str = "bin") -> None:

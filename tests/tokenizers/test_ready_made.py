@@ -49,9 +49,7 @@ def test_an_unknown_name_lists_the_known() -> None:
 
 def test_other_dimensions_are_told_which_fit(tmp_path: Path) -> None:
     data = write_npz(tmp_path / "set.npz", make_episodes(3, action_dim=2))
-    with pytest.raises(
-        InvalidOption, match=r"is for 4-D ones; of those in this package, pusht would fit"
-    ):
+    with pytest.raises(InvalidOption, match=r"is for 4-D ones; of those in this package, pusht would fit"):
         encode_dataset(EncodeConfig(data, Path("metaworld"), tmp_path / "tokens"))
     assert names_for(4) == ["metaworld"]
     assert names_for(11) == []
