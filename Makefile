@@ -2,7 +2,7 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := formats,metaworld,libero,pusht,ray,export,serve,report,hf,wandb,docs,dev
+EXTRAS := formats,metaworld,libero,pusht,ray,export,serve,report,rerun,hf,wandb,docs,dev
 WITHOUT_DEPENDENCIES := hf-libero==0.1.4 openpi-client==0.1.2  # what they pin or pull in is for other code than we call
 export MPLBACKEND := Agg
 

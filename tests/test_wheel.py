@@ -109,7 +109,7 @@ def test_the_first_snippet_and_the_page(environment: Path, tmp_path: Path) -> No
     errors = [float(line.split()[-1]) for line in printed.splitlines()]
     assert errors == sorted(errors, reverse=True)
     assert errors[-1] < 0.5 * errors[0]
-    write_npz(tmp_path / "demonstrations.npz", make_episodes(12))
+    write_npz(tmp_path / "demonstrations.npz", make_episodes(12, action_dim=2))
     run(environment / "bin/oat", "report", ".", "--data", "demonstrations.npz", "--out", "page.html", cwd=tmp_path)
     page = (tmp_path / "page.html").read_text()
     assert page.lstrip().startswith("<!")

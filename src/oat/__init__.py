@@ -14,12 +14,26 @@ from oat.interfaces import Observation
 if TYPE_CHECKING:  # what `__getattr__` below imports when it is first used, for editors and type checkers
     from oat.export.loading import load_runtime
     from oat.policies import Denoising, Noise, TokenDecoding, load_policy
-    from oat.tokenizers import BinTokenizer, FASTTokenizer, OATTokenizer, QueSTTokenizer, load_tokenizer
+    from oat.tokenizers import (
+        BinTokenizer,
+        FASTTokenizer,
+        OATTokenizer,
+        QueSTTokenizer,
+        get_tokenizer,
+        load_tokenizer,
+    )
 
 __version__ = "0.1.0"
 
 _LATER = {
-    "oat.tokenizers": ("BinTokenizer", "FASTTokenizer", "OATTokenizer", "QueSTTokenizer", "load_tokenizer"),
+    "oat.tokenizers": (
+        "BinTokenizer",
+        "FASTTokenizer",
+        "OATTokenizer",
+        "QueSTTokenizer",
+        "get_tokenizer",
+        "load_tokenizer",
+    ),
     "oat.policies": ("Denoising", "Noise", "TokenDecoding", "load_policy"),
     "oat.export.loading": ("load_runtime",),
 }
@@ -42,6 +56,7 @@ __all__ = [
     "WindowConfig",
     "Windows",
     "__version__",
+    "get_tokenizer",
     "load_policy",
     "load_runtime",
     "load_tokenizer",

@@ -14,6 +14,7 @@ from rich.markup import escape
 
 from oat.cli_kinds import fit_verb, train_verb
 from oat.data.episodes import CameraStorage, WhenExists
+from oat.encoding.config import DecodeConfig, EncodeConfig
 from oat.errors import InvalidOption, OatError, UnknownFormat, refuse_unused
 from oat.evaluation.config import EvalConfig, Measure
 from oat.experiments.config import ReproduceConfig
@@ -90,6 +91,28 @@ def inspect(
         raise
 
 
+def view(
+    path: tyro.conf.Positional[Path],
+    tokenizer: Path | None = None,
+    episodes: str | None = None,
+    save: Path | None = None,
+) -> None:
+    """Show demonstrations, chunks by their first 1 … 8 tokens, or rollouts in Rerun's viewer.
+
+    A data set: actions, states and cameras over steps; with --tokenizer, its chunks as each number of tokens decodes
+    them. What oat eval wrote with --videos: films with the predicted paths, and outcomes.
+
+    Args:
+        path: A data set in any known format, or the records of an evaluation.
+        tokenizer: For a data set: the checkpoint or run of a tokenizer to see it through.
+        episodes: For a data set: these episodes, such as 0:50,60; by default the first three.
+        save: Write a recording (.rrd) for the viewer, instead of opening it.
+    """
+    from oat.report.view import view as show
+
+    show(path, tokenizer, episodes, save)
+
+
 def convert(
     source: tyro.conf.Positional[Path],
     out: tyro.conf.Positional[Path],
@@ -151,6 +174,40 @@ def fit(config: FitConfig) -> None:
     from oat.training.tokenizers import fit_tokenizer
 
     fit_tokenizer(config)
+
+
+def tokenizers(json: bool = False) -> None:
+    """List the tokenizers that come with the package: their actions, errors, data and licences.
+
+    oat.get_tokenizer(NAME) gives one in Python, and oat encode takes NAME in place of a checkpoint.
+
+    Args:
+        json: Print JSON instead of a table.
+    """
+    from oat.report.ready_made_table import show_ready_made
+
+    show_ready_made(json)
+
+
+def encode(config: tyro.conf.OmitArgPrefixes[EncodeConfig]) -> None:
+    """Encode every chunk of a data set as tokens, in Parquet files beside its own episode and frame numbers.
+
+    Language models are trained on what it writes: ids, lengths, the error of every prefix; Hugging Face datasets reads
+    it. After an interruption the same command continues where it was.
+    """
+    from oat.encoding.run import encode_dataset
+
+    encode_dataset(config)
+
+
+def decode(config: tyro.conf.OmitArgPrefixes[DecodeConfig]) -> None:
+    """Decode what oat encode wrote, or prefixes of it, to actions in Parquet files.
+
+    The tokens bring their tokenizer along. After an interruption the same command continues where it was.
+    """
+    from oat.encoding.run import decode_tokens
+
+    decode_tokens(config)
 
 
 def train(config: TrainPolicyConfig) -> None:
@@ -273,8 +330,12 @@ def report(folder: tyro.conf.Positional[Path], out: Path, data: Path | None = No
 VERBS: dict[str, Any] = {
     "collect": collect,
     "inspect": inspect,
+    "view": view,
     "convert": convert,
     "fit": fit_verb(fit),
+    "tokenizers": tokenizers,
+    "encode": encode,
+    "decode": decode,
     "train": train_verb(train),
     "eval": evaluate,
     "compare": compare,

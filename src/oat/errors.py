@@ -86,6 +86,10 @@ class SimulatorError(OatError):
     """A simulator cannot do what was asked, such as rendering without graphics libraries."""
 
 
+class WorkersFailed(OatError):
+    """A worker process died, or a Ray cluster cannot do what was asked."""
+
+
 class InvalidMessage(OatError):
     """A message over the network is not what the protocol allows."""
 

@@ -57,6 +57,16 @@ def test_reads_back_what_was_written(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", WRITERS)
+def test_every_column_can_be_sliced(name: str, tmp_path: Path) -> None:
+    read = open_dataset(WRITERS[name](tmp_path, make_episodes(3)))
+    for key in (STATE, CAMERA):
+        column = read.observation(key)
+        for part in (slice(1, 4), slice(None), slice(-3, None), slice(0, 0)):
+            expected = np.arange(read.num_frames)[part]
+            np.testing.assert_array_equal(column[part], column[expected])
+
+
+@pytest.mark.parametrize("name", WRITERS)
 def test_images_come_in_any_order_and_repeated(name: str, tmp_path: Path) -> None:
     written = make_episodes(6)
     images = open_dataset(WRITERS[name](tmp_path, written)).observation(CAMERA)

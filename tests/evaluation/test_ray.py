@@ -12,10 +12,11 @@ from oat.evaluation.config import EvalConfig
 from oat.evaluation.evaluate import evaluate_policy
 from oat.evaluation.records import read_records
 from oat.evaluation.workers.pool import EnvironmentPool
-from oat.evaluation.workers.ray import RayActors, connect, count_processes
+from oat.evaluation.workers.ray import RayActors
 from oat.experiments.config import ReproduceConfig
 from oat.experiments.study.runs import Run
 from oat.experiments.study.scheduler import RunFailed, open_workers, perform_all
+from oat.io.cluster import connect, count_processes
 from oat.sims.config import CollectConfig
 from tests.evaluation.point import CRASH_ALWAYS, CRASH_ONCE, FAIL_ALWAYS, make_point
 from tests.evaluation.test_rollout import PROTOCOL, make_policy, plan, run, without_times

@@ -116,7 +116,7 @@ def test_stability_is_measured_of_tokenizers_that_are_there(tmp_path: Path) -> N
 
 
 def test_fast_fails_where_oat_cannot(smoke_study: Path) -> None:
-    sampled, damaged = draw(smoke_study, "figure-fast-failure")
+    sampled, damaged, episodes = draw(smoke_study, "figure-fast-failure")
     assert len(sampled.rows) == 12
     undecodable = {(row[0], row[1]): float(row[2]) for row in damaged.rows}
     assert all(undecodable["OAT", count] == 0 for count in "01248")
@@ -125,6 +125,10 @@ def test_fast_fails_where_oat_cannot(smoke_study: Path) -> None:
     assert undecodable["FAST", "8"] > undecodable["FAST", "1"]
     errors = {row[1]: sum(map(float, row[4:])) for row in damaged.rows if row[0] == "FAST"}
     assert errors["0"] < errors["1"] < errors["8"]
+    malformed = cells(episodes, "per 500 episodes")
+    assert malformed.pop("FAST") == "500"  # after a moment of training, nothing of it decodes
+    assert malformed == dict.fromkeys(("OAT_1", "OAT_2", "OAT_4", "OAT_8"), "0")
+    assert any("171 of 500 LIBERO-10 episodes" in note for note in episodes.notes)
 
 
 def test_published_without_models_the_tables_stand(smoke_study: Path, tmp_path: Path) -> None:

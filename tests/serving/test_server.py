@@ -198,14 +198,31 @@ def test_hostile_messages_are_refused_and_disturb_nobody(server: PolicyServer) -
                 explanation = connection.recv(timeout=10)
                 assert isinstance(explanation, str), message
                 assert explanation
-                with pytest.raises(ConnectionClosed) as closed:
-                    connection.recv(timeout=10)
-                assert closed.value.rcvd is not None
-                assert closed.value.rcvd.code == 1011
         well_behaved.send(_request())
         assert _receive(well_behaved)["actions"].shape == (16, 3)
     assert _metric(server, 'oat_requests_total{outcome="refused"}') == refused + 43
     assert _metric(server, 'oat_requests_total{outcome="failed"}') == 0
+
+
+def test_a_bad_observation_is_explained_and_the_conversation_goes_on(server: PolicyServer) -> None:
+    """Openpi's client does not connect again: one bad frame must not end its episode."""
+    client = WebsocketClientPolicy("127.0.0.1", server.port)
+    with pytest.raises(RuntimeError, match="prompt"):
+        client.infer({STATE: _state(), "prompt": 7})
+    with pytest.raises(RuntimeError, match="nan"):
+        client.infer({STATE: np.full(STATE_DIM, np.nan, np.float32), "prompt": "push"})
+    assert client.infer({STATE: _state(), "prompt": "push"})["actions"].shape == (16, 3)
+
+
+@pytest.mark.parametrize("message", [b"\xc1", "text", b"\x93\x01\x02\x03"])
+def test_what_is_no_message_of_the_protocol_ends_the_connection(server: PolicyServer, message: bytes | str) -> None:
+    with _greeted(connect(_url(server))) as connection:
+        connection.send(message)
+        assert isinstance(connection.recv(timeout=10), str)
+        with pytest.raises(ConnectionClosed) as closed:
+            connection.recv(timeout=10)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1011
 
 
 def test_a_bad_request_in_a_batch_spoils_only_itself(server: PolicyServer) -> None:

@@ -281,5 +281,8 @@ def test_schedules() -> None:
     assert max(factors) == factors[100] == 1
     assert factors[-1] == pytest.approx(0.01, abs=1e-4)
     assert TrainConfig(schedule="constant").learning_rate_factor(2999) == 1
+    short = TrainConfig(steps=50, warmup_steps=100)  # would never reach its peak
+    assert max(short.learning_rate_factor(step) for step in range(50)) == 1
+    assert short.learning_rate_factor(4) == 1
     assert cosine.ema_factor(0) == 0.1
     assert cosine.ema_factor(10**6) == 0.999

@@ -108,6 +108,11 @@ def _checked(name: str, shape: tuple[int, ...], blocks: Iterable[np.ndarray]) ->
         raise CorruptDataset(f"{name}: found {row} of {shape[0]} rows")
 
 
+def frame_numbers(frames: np.ndarray | slice, total: int) -> np.ndarray:
+    """Return the numbers of frames that were given so, or as a slice of all."""
+    return np.arange(*frames.indices(total)) if isinstance(frames, slice) else frames
+
+
 def _fingerprint(name: str, sources: Sequence[Path]) -> str:
     files = [(str(path.resolve()), *file_identity(path)[1:]) for path in sources]
     return hashlib.sha256(json.dumps([name, files]).encode()).hexdigest()[:32]
@@ -132,7 +137,7 @@ class LazyColumn:
         """Return the decoded column, which stays in memory or mapped."""
         return self.load()
 
-    def __getitem__(self, frames: np.ndarray) -> np.ndarray:
+    def __getitem__(self, frames: np.ndarray | slice) -> np.ndarray:
         return self.array[frames]
 
     def __getstate__(self) -> dict[str, Any]:

@@ -45,8 +45,8 @@ class Frames(Protocol):
         """Return float32 for vectors, uint8 for images."""
         ...
 
-    def __getitem__(self, frames: np.ndarray, /) -> np.ndarray:
-        """Return the values at these frames, which may come in any order and repeatedly."""
+    def __getitem__(self, frames: np.ndarray | slice, /) -> np.ndarray:
+        """Return the values at these frames, which may come in any order and repeatedly, or as a slice."""
         ...
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from oat.data.columns import UINT8, LazyColumn, load_column
+from oat.data.columns import UINT8, LazyColumn, frame_numbers, load_column
 from oat.data.episodes import STATE, Episodes, Frames
 from oat.data.hdf5_demos import (
     HDF5_SUFFIXES,
@@ -47,7 +47,8 @@ class ImageFrames:
     shape: tuple[int, ...]
     dtype: np.dtype[Any] = UINT8
 
-    def __getitem__(self, frames: np.ndarray) -> np.ndarray:
+    def __getitem__(self, frames: np.ndarray | slice) -> np.ndarray:
+        frames = frame_numbers(frames, self.shape[0])
         out = np.empty((len(frames), *self.shape[1:]), np.uint8)
         owners = np.searchsorted(self.starts, frames, side="right") - 1
         for owner in np.unique(owners):

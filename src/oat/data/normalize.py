@@ -62,6 +62,13 @@ class Normalizer(nn.Module):
             buffer.copy_(normalizer.normalize(torch.from_numpy(extreme).float()))
         return normalizer
 
+    def unit(self) -> "Normalizer":
+        """Return the normaliser of values that are in this one's model space already: the same bounds, and no map."""
+        twin = Normalizer(len(self.center))
+        for name in ("limit", "low", "high"):
+            getattr(twin, name).copy_(getattr(self, name))
+        return twin.to(self.center.device)
+
     def normalize(self, values: Float[Tensor, "*n dim"]) -> Float[Tensor, "*n dim"]:
         """Return values in model space, clamped to the limit if there is one."""
         return ((values - self.center) * self.gain).clamp(-self.limit, self.limit)
@@ -91,10 +98,19 @@ def _standardize(statistics: RunningStatistics) -> Normalizer:
     return Normalizer.from_range(statistics.mean - statistics.std, statistics.mean + statistics.std)
 
 
+def _leave(statistics: RunningStatistics) -> Normalizer:
+    """Change nothing but dimensions that never move: the values were normalised before."""
+    low = statistics.min
+    high = statistics.max
+    still = high - low <= _CONSTANT * np.maximum(np.abs(low), np.abs(high))
+    return Normalizer.from_range(np.where(still, low, -1.0), np.where(still, high, 1.0))
+
+
 NORMALIZATIONS: dict[str, Callable[[RunningStatistics], Normalizer]] = {
     "min_max": _normalize_range,
     "quantile": _normalize_quantiles,
     "mean_std": _standardize,
+    "none": _leave,
 }
 
 

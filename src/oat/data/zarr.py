@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from oat.data.columns import UINT8, LazyColumn, file_identity, load_column
+from oat.data.columns import UINT8, LazyColumn, file_identity, frame_numbers, load_column
 from oat.data.episodes import Episodes, Frames
 from oat.data.npz import lengths_from_ends
 from oat.data.observation_keys import observation_keys
@@ -78,7 +78,8 @@ class ChunkedImages:
     dtype: np.dtype[Any] = UINT8
     _decoded: OrderedDict[int, np.ndarray] = field(default_factory=OrderedDict, repr=False)
 
-    def __getitem__(self, frames: np.ndarray) -> np.ndarray:
+    def __getitem__(self, frames: np.ndarray | slice) -> np.ndarray:
+        frames = frame_numbers(frames, self.shape[0])
         out = np.empty((len(frames), *self.shape[1:]), np.uint8)
         chunks, rows = np.divmod(frames, self.source.rows_per_chunk)
         for chunk in np.unique(chunks):

@@ -21,11 +21,11 @@ from oat.evaluation.records import RECORDS_FILE, EpisodeKey, EpisodeRecord, Reco
 from oat.evaluation.rollout import Episode, Rollout
 from oat.evaluation.summaries import by_policy, check_run_alike, summarize
 from oat.evaluation.tables import summary_table
-from oat.evaluation.workers import ray as ray_actors
 from oat.evaluation.workers.pool import EnvironmentPool, Transport
 from oat.evaluation.workers.processes import LocalProcesses
 from oat.evaluation.workers.ray import RayActors
 from oat.evaluation.workers.worker import make_environment
+from oat.io import cluster
 from oat.io.atomic import staged_file
 from oat.io.locks import exclusive
 from oat.io.progress import Progress, progress_bar
@@ -87,8 +87,8 @@ def _open_pool(config: EvalConfig, protocol: Protocol) -> Iterator[EnvironmentPo
     with ExitStack() as stack:
         transport: Transport[Any]
         if config.backend == "ray":
-            ray = stack.enter_context(ray_actors.connect(config.address))
-            processes = ray_actors.count_processes(ray, config.workers)
+            ray = stack.enter_context(cluster.connect(config.address))
+            processes = cluster.count_processes(ray, config.workers)
             transport = RayActors(ray, protocol, make)
         else:
             processes = config.workers or os.cpu_count() or 1

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from oat.data.episodes import open_dataset
+from oat.experiments.malformed_episodes import malformed_table, needed_evaluations
 from oat.experiments.pictures import COLORS, save_study_figure, whiskers
 from oat.experiments.sampled_sequences import TEMPERATURES, TOP_KS, SampledSequences, sample_sequences
 from oat.experiments.study.held_out import find_policy, find_tokenizer, held_out_chunks
@@ -31,8 +32,8 @@ _DAMAGE_TITLE = f"{NAME}: random substitutions in encoded chunks"
 
 
 def evaluations(study: Study) -> list[EvaluationRun]:
-    """Return what must be run: FAST's policy and OAT's tokenizer."""
-    return [EvaluationRun(FAST, until="policy"), EvaluationRun(OAT, until="tokenizer")]
+    """Return what must be run: FAST's and OAT's policies, and their episodes."""
+    return needed_evaluations()
 
 
 def tables(study: Study) -> list[Table]:
@@ -41,7 +42,8 @@ def tables(study: Study) -> list[Table]:
     oat = find_tokenizer(study, OAT)
     if not isinstance(policy, AutoregressivePolicy) or oat is None:
         absent = [name for name, model in (("FAST's policy", policy), ("OAT's tokenizer", oat)) if model is None]
-        return [Table(_SAMPLED_TITLE, ("method",), (), (*circumstances(study), *not_run(absent)))]
+        missing = Table(_SAMPLED_TITLE, ("method",), (), (*circumstances(study), *not_run(absent)))
+        return [missing, malformed_table(study)]
     sampled = list(sample_sequences(study, policy))
     chunks = held_out_chunks(study, oat)  # the same for both, so that their errors can be compared
     tokenizers = {"FAST": policy.tokenizer, "OAT": oat}
@@ -56,7 +58,7 @@ def tables(study: Study) -> list[Table]:
         f"steps: FAST {steps['FAST']}, OAT {steps['OAT']} (tokenizer alone used)",
         _draw(study, sampled, damages, chunks),
     )
-    return [_sampled_table(study, sampled, notes), _damage_table(study, damages, chunks, notes)]
+    return [_sampled_table(study, sampled, notes), _damage_table(study, damages, chunks, notes), malformed_table(study)]
 
 
 def _sampled_table(study: Study, sampled: Sequence[SampledSequences], notes: Sequence[str]) -> Table:

@@ -66,14 +66,21 @@ class TrainConfig:
         if self.schedule not in SCHEDULES:
             raise unknown_name("learning-rate schedule", self.schedule, SCHEDULES)
 
+    @property
+    def warmup_is_too_long(self) -> bool:
+        """Return whether the training would end before its warm-up does."""
+        return self.warmup_steps >= self.steps
+
     def learning_rate_factor(self, step: int, steps: int | None = None) -> float:
         """Return the fraction of the peak learning rate at a step counted from 0, of `steps` if not the recipe's.
 
         Where it is another number of steps, the warm-up takes at most a tenth of them: a few seconds of training
-        would otherwise end before their warm-up does.
+        would otherwise end before their warm-up does. So would a recipe whose warm-up is not shorter than itself.
         """
         total = self.steps if steps is None else steps
-        warmup = self.warmup_steps if steps is None else min(self.warmup_steps, math.ceil(steps / 10))
+        warmup = self.warmup_steps
+        if steps is not None or self.warmup_is_too_long:
+            warmup = min(warmup, math.ceil(total / 10))
         if step < warmup:
             return (step + 1) / warmup
         return SCHEDULES[self.schedule]((step - warmup) / max(1, total - warmup))

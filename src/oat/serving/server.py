@@ -1,8 +1,8 @@
 """Serve a policy to robots on the network (`oat serve`), in the openpi protocol over WebSockets.
 
 On connecting, a client gets a map that describes the policy. Every message with an observation is answered by one with
-`actions`; `{"reset": True}` begins a new episode. A mistake is answered by a text that explains it, then the connection
-ends. Beside that, HTTP: /healthz and /metrics.
+`actions`; `{"reset": True}` begins a new episode. A mistake is answered by a text that explains it; what is not a
+message of the protocol at all also ends the connection. Beside that, HTTP: /healthz and /metrics.
 """
 
 import asyncio
@@ -162,16 +162,27 @@ class PolicyServer:
             arrived = time.perf_counter()
             self._busy.add(connection)
             try:
-                reply = await self._reply(message, episode, arrived, last_total)
-                await connection.send(reply)
+                await connection.send(await self._reply_or_explain(unpack(message), episode, arrived, last_total))
             finally:
                 self._busy.discard(connection)
             last_total = time.perf_counter() - arrived
         await connection.close(_GOING_AWAY, "the server stops")
 
-    async def _reply(self, message: bytes | str, episode: Episode, arrived: float, last_total: float | None) -> bytes:
-        """Return the packed answer to a message; `last_total` is what the client's previous request took."""
-        given = unpack(message)
+    async def _reply_or_explain(
+        self, given: dict[str, Any], episode: Episode, arrived: float, last_total: float | None
+    ) -> bytes | str:
+        """Return the answer, or a text that says what is wrong with the observation.
+
+        The connection stays: openpi's client raises an error for a text, but would not connect again.
+        """
+        try:
+            return await self._reply(given, episode, arrived, last_total)
+        except OatError as error:
+            self.metrics.requests["refused"] += 1
+            return str(error)
+
+    async def _reply(self, given: dict[str, Any], episode: Episode, arrived: float, last_total: float | None) -> bytes:
+        """Return the packed answer to a request; `last_total` is what the client's previous one took."""
         if given.get(RESET) is True:
             episode.reset()
             return pack({RESET: True})

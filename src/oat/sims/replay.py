@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from oat.data.columns import frame_numbers
 from oat.data.episodes import Episodes
 from oat.data.hdf5_demos import HDF5_SUFFIXES, Demo, list_demos, list_files, read_attributes
 from oat.errors import InvalidOption, MissingKey
@@ -96,7 +97,8 @@ class ReplayedFrames:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
-    def __getitem__(self, frames: np.ndarray) -> np.ndarray:
+    def __getitem__(self, frames: np.ndarray | slice) -> np.ndarray:
+        frames = frame_numbers(frames, self.shape[0])
         out = np.empty((len(frames), *self.shape[1:]), self.dtype)
         owners = np.searchsorted(self.replay.starts, frames, side="right") - 1
         for owner in np.unique(owners):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from oat.tokenizers.loading import load_tokenizer
     from oat.tokenizers.oat import OATTokenizer
     from oat.tokenizers.quest import QueSTTokenizer
+    from oat.tokenizers.ready_made import get_tokenizer
     from oat.tokenizers.space import ActionSpace
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "FASTTokenizer",
     "OATTokenizer",
     "QueSTTokenizer",
+    "get_tokenizer",
     "load_tokenizer",
 ]
 
@@ -47,6 +49,7 @@ _LATER = {
     "FASTTokenizer": "oat.tokenizers.fast",
     "OATTokenizer": "oat.tokenizers.oat",
     "QueSTTokenizer": "oat.tokenizers.quest",
+    "get_tokenizer": "oat.tokenizers.ready_made",
     "load_tokenizer": "oat.tokenizers.loading",
 }
 

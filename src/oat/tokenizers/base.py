@@ -64,7 +64,7 @@ class BaseTokenizer(TokenizerFiles):
         `valid_mask` (N, H_a) is False for steps past an episode's end, `states` (N, D_s) is what a transform refers
         to. The last chunks, as many as the share `validation`, are held out: the errors measured on them are in
         `training_record`. The last ones rather than any, because chunks may overlap their neighbours. `normalization`
-        is min_max, quantile or mean_std, or a normaliser to share with another tokenizer.
+        is min_max, quantile, mean_std or none, or a normaliser to share with another tokenizer.
 
         A kind that is trained takes `preset`'s size and recipe. `steps` is the number of optimiser steps; 0 leaves the
         initial weights, which is enough to measure speed. `minutes` trains for that wall-clock time instead: the

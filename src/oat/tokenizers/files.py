@@ -7,7 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from oat.data.normalize import Normalizer
 from oat.errors import CheckpointError, NotFitted
@@ -25,9 +26,22 @@ tokenizer = oat.load_tokenizer("DIRECTORY")
 tokens = tokenizer.encode(actions)
 decoded = tokenizer.decode(tokens)
 """
-
+_MEAN_CHUNK = "mean_chunk"
 
 Kind = TypeVar("Kind", bound="TokenizerFiles")
+
+
+def _numbers_of_shape(folder: Path, values: Any, shape: torch.Size) -> Tensor:
+    """Return nested lists of a configuration as a tensor of this shape, or raise `CheckpointError`."""
+    try:
+        numbers = torch.tensor(values, dtype=torch.float32)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise CheckpointError(f"{folder / CONFIG_FILE}: {_MEAN_CHUNK} must be rows of numbers ({error})") from error
+    if numbers.shape != shape or not bool(numbers.isfinite().all()):
+        found = " × ".join(map(str, numbers.shape))
+        wanted = " × ".join(map(str, shape))
+        raise CheckpointError(f"{folder / CONFIG_FILE}: {_MEAN_CHUNK} must be {wanted} finite numbers, it is {found}")
+    return numbers
 
 
 class TokenizerFiles(nn.Module, ABC):
@@ -41,11 +55,14 @@ class TokenizerFiles(nn.Module, ABC):
     """P.3: whether sequences of every length from 1 decode."""
 
     config: Any
+    mean_chunk: Tensor
 
     def __init__(self, space: ActionSpace) -> None:
         super().__init__()
         self.space = space
         self.normalizer = Normalizer(space.model_dim)
+        # Of the fitted data, in model space; checkpoints from before it was recorded have the middle of their range.
+        self.register_buffer("mean_chunk", torch.zeros(space.action_horizon, space.model_dim), persistent=False)
         self.training_record = TrainingRecord()
         """Record of the fitting (data, split, seed, recipe, measures), which is stored with every checkpoint."""
 
@@ -82,6 +99,8 @@ class TokenizerFiles(nn.Module, ABC):
         described = {"space": config_to_json(self.space), "config": config_to_json(self.config)}
         # "fitted_to" is the record's name in files since the first version; published checkpoints have it.
         described |= {"fitted_to": self.training_record.to_json(), **self.text_state()}
+        if bool(self.mean_chunk.any()):
+            described[_MEAN_CHUNK] = self.mean_chunk.tolist()
         write_checkpoint(directory, self.kind, described, self.state_dict(), card or self.card())
 
     def card(self) -> ModelCard:
@@ -122,6 +141,8 @@ class TokenizerFiles(nn.Module, ABC):
             raise CheckpointError(f"{folder / CONFIG_FILE} lacks {error}") from error
         check_shapes(folder, tokenizer.state_dict(), tensors)
         tokenizer.load_state_dict(tensors)
+        if _MEAN_CHUNK in described:
+            tokenizer.mean_chunk.copy_(_numbers_of_shape(folder, described[_MEAN_CHUNK], tokenizer.mean_chunk.shape))
         tokenizer.check_restored()
         return tokenizer.eval()  # dropout in a frozen tokenizer would perturb the tokens that a policy learns
 

@@ -1,5 +1,6 @@
 """OAT (paper, section IV): register tokens, FSQ, nested dropout and causal registers; every prefix decodes."""
 
+import copy
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -8,12 +9,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from oat.data.transforms import Identity
+from oat.errors import InvalidOption
 from oat.huggingface.standalone import processor_source
 from oat.io.checkpoints import staged_checkpoint
 from oat.nn.transformer import EncoderBlock, make_norm, sinusoidal_positions
 from oat.tokenizers.autoencoder import AutoencoderTokenizer
 from oat.tokenizers.config import OATConfig, RegisterAttention
-from oat.tokenizers.space import ActionSpace
+from oat.tokenizers.space import INPUTS, ActionSpace
 
 PROCESSOR_FILE = "processing_oat.py"
 PROCESSOR_CONFIG_FILE = "processor_config.json"
@@ -88,9 +91,26 @@ class OATTokenizer(AutoencoderTokenizer):
         """Return a new register encoder with this many numbers per latent."""
         return RegisterEncoder(self.space, self.config, latent_dim)
 
-    def save_pretrained(self, directory: str | Path) -> None:
-        """Write a checkpoint that is a Hugging Face processor as well, and brings all the Python it needs."""
+    def for_normalized_inputs(self) -> "OATTokenizer":
+        """Return this tokenizer for programs that transform and normalise by themselves, as this one does inside."""
+        twin = copy.deepcopy(self)
+        dim = self.space.model_dim
+        twin.space = replace(self.space, action_dim=dim, transform=Identity(), state_dim=None, inputs="normalized")
+        twin.normalizer = self.normalizer.unit()
+        return twin
+
+    def save_pretrained(self, directory: str | Path, inputs: str = "actions") -> None:
+        """Write a checkpoint that is a Hugging Face processor as well, and brings all the Python it needs.
+
+        With `inputs="normalized"` the processor takes and gives chunks as they are after this tokenizer's transform and
+        normalisation, for programs that normalise before they call, such as openpi.
+        """
         self.check_fitted()
+        if inputs not in INPUTS:
+            raise InvalidOption(f"inputs must be one of {', '.join(INPUTS)}, got {inputs!r}")
+        if inputs == "normalized" and self.space.inputs == "actions":
+            self.for_normalized_inputs().save_pretrained(directory)
+            return
         card = replace(self.card(), load=_LOAD_PROCESSOR, library="transformers")
         with staged_checkpoint(Path(directory), self.kind) as staging:
             self.save_files(staging, card)

@@ -1,6 +1,7 @@
 """The chunks that a tokenizer or a policy is for, and how they are brought to model space."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from jaxtyping import Float
 from torch import Tensor
@@ -8,7 +9,10 @@ from torch import Tensor
 from oat.data.normalize import Normalizer
 from oat.data.transforms import ActionTransform, Identity
 from oat.errors import InvalidOption
+from oat.io.added_fields import added
 
+INPUTS = ("actions", "normalized")
+"""What chunks are given in: the units of the demonstrations, or those of a program that normalises them before."""
 _LARGEST = 4096  # a minute of actions at 68 Hz; what is computed for a chunk may grow with the square of its length
 
 
@@ -24,6 +28,8 @@ class ActionSpace:
     """Transform of actions that is applied before normalisation; statistics are computed after it."""
     state_dim: int | None = None
     """Numbers in the state that the transform refers to, if any."""
+    inputs: Literal["actions", "normalized"] = added("actions")
+    """What chunks are given in."""
 
     def __post_init__(self) -> None:
         if not (1 <= self.action_horizon <= _LARGEST and 1 <= self.action_dim <= _LARGEST):

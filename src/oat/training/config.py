@@ -18,7 +18,7 @@ from oat.policies.config import Preset as PolicyPreset
 from oat.tokenizers import TOKENIZERS
 from oat.tokenizers.config import OAT_PRESETS, Preset, TokenizerConfig
 
-Normalization = Literal["min_max", "quantile", "mean_std"]
+Normalization = Literal["min_max", "quantile", "mean_std", "none"]
 
 
 @dataclass(frozen=True)

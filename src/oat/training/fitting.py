@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from oat.data.chunks import Batch
@@ -34,6 +35,7 @@ from oat.training.steps import train_in_memory
 
 MERGE_CHUNKS = 200_000
 """Most chunks that `fit_normalized` is given: byte-pair encoding reads all of them, and learns little from more."""
+_MEAN_CHUNKS = 4096  # enough for a mean
 _OF_RUNS = ("compile", "validate_every", "workers", "wandb")  # parts of a recipe that mean nothing in memory
 
 Fitted = TypeVar("Fitted", bound=BaseTokenizer)
@@ -131,7 +133,15 @@ def prepare(
     if kind.learns_from_chunks():
         chunks = draw_chunks(source, tokenizer, MERGE_CHUNKS)
         tokenizer.fit_normalized(tokenizer.to_model_space(chunks.actions, chunks.state))
+    tokenizer.mean_chunk.copy_(_mean_chunk(tokenizer, draw_chunks(source, tokenizer, _MEAN_CHUNKS)))
     return tokenizer
+
+
+def _mean_chunk(tokenizer: BaseTokenizer, chunks: ChunkBatch) -> Float[Tensor, "time dim"]:
+    """Return the mean of chunks in model space, of each step over the chunks that reach it."""
+    valid = chunks.valid[..., None]
+    sums = (tokenizer.to_model_space(chunks.actions, chunks.state) * valid).sum(0)
+    return sums / valid.sum(0).clamp_min(1)  # a step that none reaches is in the middle of the range
 
 
 def measure_at_once(tokenizer: BaseTokenizer, held_out: ChunkBatch) -> Measures:

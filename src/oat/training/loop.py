@@ -20,6 +20,7 @@ from oat.io.atomic import staged_directory
 from oat.io.checkpoints import BEST, LAST
 from oat.io.config_json import config_to_json
 from oat.io.locks import exclusive
+from oat.io.notes import note
 from oat.io.processes import interrupts_for_us_only, start_worker
 from oat.io.progress import progress_bar
 from oat.io.training_record import TrainingRecord
@@ -40,6 +41,9 @@ def train(task: Trainable, source: Source, config: TrainConfig, out: Path, resum
 
     if (out / LAST).exists() and not resume:
         raise DatasetExists(f"{out} holds a run; --resume continues it, another --out keeps it")
+    if config.warmup_is_too_long:
+        warmup = max(1, -(-config.steps // 10))
+        note(f"--warmup-steps {config.warmup_steps} would outlast --steps {config.steps}; the warm-up takes {warmup}")
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
     # Unless told to stay on the CPU, Accelerate takes torchrun's processes there for one process each.
     accelerator = Accelerator(cpu=several and not torch.cuda.is_available(), mixed_precision=config.precision)

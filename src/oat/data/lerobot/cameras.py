@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from oat.data.columns import UINT8, file_identity
+from oat.data.columns import UINT8, file_identity, frame_numbers
 from oat.data.lerobot.metadata import explain_read_errors
 from oat.data.video import open_video
 from oat.errors import CorruptDataset
@@ -28,9 +28,9 @@ class VideoFrames:
     shape: tuple[int, ...]
     dtype: np.dtype[Any] = UINT8
 
-    def __getitem__(self, frames: np.ndarray) -> np.ndarray:
+    def __getitem__(self, frames: np.ndarray | slice) -> np.ndarray:
         # Decoding forwards is cheap and backwards needs a seek: decode each wanted frame once, in order.
-        wanted, back = np.unique(frames, return_inverse=True)
+        wanted, back = np.unique(frame_numbers(frames, self.shape[0]), return_inverse=True)
         owners = np.searchsorted(self.starts, wanted, side="right") - 1
         decoded = [np.empty((0, *self.shape[1:]), np.uint8)]
         for owner in np.unique(owners):
@@ -67,7 +67,8 @@ class ImageColumn:
                 first_rows.append(first_rows[-1] + metadata.row_group(group).num_rows)
         return cls(files, np.array(first_rows[:-1]), tuple(groups), key, shape)
 
-    def __getitem__(self, frames: np.ndarray) -> np.ndarray:
+    def __getitem__(self, frames: np.ndarray | slice) -> np.ndarray:
+        frames = frame_numbers(frames, self.shape[0])
         out = np.empty((len(frames), *self.shape[1:]), np.uint8)
         owners = np.searchsorted(self.first_rows, frames, side="right") - 1
         for owner in np.unique(owners):

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from rich.console import Console
 
 from oat.errors import OatError
-from oat.evaluation.workers import ray as ray_actors
 from oat.experiments.config import ReproduceConfig
 from oat.experiments.study.runs import Run, last_step
+from oat.io import cluster
 from oat.io.processes import worker_pool
 from oat.io.progress import Progress, progress_bar
 
@@ -27,7 +27,7 @@ class RunFailed(OatError):
 def open_workers(config: ReproduceConfig) -> Iterator[Submit]:
     """Yield a function that runs another one in a worker process, or on the cluster, and returns its future."""
     if config.backend == "ray":
-        with ray_actors.connect(config.address) as ray:
+        with cluster.connect(config.address) as ray:
             yield lambda function, *values: ray.remote(num_cpus=1)(function).remote(*values).future()
     else:
         with worker_pool(config.jobs) as pool:
