@@ -7,7 +7,7 @@ from typing import Literal
 import tyro
 
 from oat.errors import InvalidOption
-from oat.sims import check_simulator
+from oat.sims import choose_view
 from oat.sims.config import SimulatorName
 
 
@@ -21,6 +21,8 @@ class EvalConfig:
     """The benchmark to act in."""
     out: Path
     """Directory of the records; an evaluation that was interrupted continues there."""
+    view: str | None = None
+    """How the benchmark is shown to the policy, such as lerobot for metaworld; by default as it is by itself."""
     tasks: tuple[str, ...] = ()
     """Task names, such as box-close coffee-pull; by default the benchmark's tasks that the policy was trained on."""
     episodes: int = 50
@@ -60,7 +62,7 @@ class EvalConfig:
     """The Ray cluster's address; by default the one that is running here, else one is started for this evaluation."""
 
     def __post_init__(self) -> None:
-        check_simulator(self.sim)
+        object.__setattr__(self, "sim", choose_view(self.sim, self.view))
         counts = {"episodes": self.episodes, "seeds": self.seeds, "batch": self.batch, "workers": self.workers}
         for name, count in counts.items():
             if count is not None and count < 1:
