@@ -63,7 +63,9 @@ class _Finder(PathFinder):
 
 
 def _declare_operators() -> None:
-    """Tell PyTorch that the operators exist."""
+    """Tell PyTorch once that the operators exist; torchvision may be looked for, and not imported, before."""
+    if _declared:
+        return
     import torch
 
     make: Any = torch.library.Library

@@ -134,6 +134,17 @@ def test_a_given_tokenizer_is_used_and_must_fit(demos: Path, tmp_path: Path) -> 
         make("quest", demos, tokenizer=str(tmp_path / "tokenizer"))
 
 
+def test_what_is_executed_meanwhile_is_the_beginning_of_the_next_chunk(demos: Path) -> None:
+    policy = make("bc", demos).eval()
+    assert policy.supports_rtc()
+    seen = frame(1, 0, list(policy.policy.observed.tasks)[:1])
+    alone = policy.predict_action_chunk(seen)
+    left = torch.arange(20.0).reshape(5, 4)
+    joined = policy.predict_action_chunk(seen, inference_delay=2, prev_chunk_left_over=left)
+    torch.testing.assert_close(joined[0, :2], left[:2])
+    torch.testing.assert_close(joined[0, 2:], alone[0, 2:])
+
+
 def test_images_are_averaged_to_the_policy_s_size(demos: Path) -> None:
     policy = make("bc", demos, image_size=12).eval()
     tasks = list(policy.policy.observed.tasks)

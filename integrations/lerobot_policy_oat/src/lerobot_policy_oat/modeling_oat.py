@@ -68,11 +68,29 @@ class OATPolicy(PreTrainedPolicy):
         loss, shown = policy.loss(policy, lesson, generator)
         return loss, {name: float(value) for name, value in shown.items()}
 
+    def supports_rtc(self) -> bool:
+        """Return that chunks can be asked for while others are executed, which LeRobot does from 0.6 on."""
+        return True
+
     @torch.no_grad()
-    def predict_action_chunk(self, batch: dict[str, Any], **_: Any) -> Tensor:
-        """Take the current frame, and return the chunk (batch, H_a, D_a) in action units."""
+    def predict_action_chunk(
+        self,
+        batch: dict[str, Any],
+        inference_delay: int | None = None,
+        prev_chunk_left_over: Tensor | None = None,
+        **_: Any,
+    ) -> Tensor:
+        """Take the current frame, and return the chunk (batch, H_a, D_a) in action units.
+
+        What will have been executed before this chunk arrives, `inference_delay` actions that are left of the one
+        before, is taken from there: the chunk goes on from what the robot does, and not from what it would have done.
+        """
         self._history.add(self._reader.values(batch, frames=False))
-        return self._predict(batch)
+        chunk = self._predict(batch)
+        if prev_chunk_left_over is not None and inference_delay:
+            left = prev_chunk_left_over[..., :inference_delay, :].to(chunk)
+            chunk[:, : left.shape[-2]] = left
+        return chunk
 
     @torch.no_grad()
     def select_action(self, batch: dict[str, Any], **_: Any) -> Tensor:
