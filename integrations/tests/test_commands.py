@@ -18,14 +18,13 @@ main()
 
 def test_train_20_steps_save_resume_and_act_in_metaworld(run: Run, demos: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    printed = run(
+    run(
         TRAIN,
         *("--policy.type=oat", "--policy.preset=tiny", "--policy.tokenizer_steps=10", "--policy.chunk_size=8"),
         *("--policy.n_action_steps=4", "--policy.device=cpu", "--policy.push_to_hub=false"),
         *("--dataset.repo_id=oat/demos", f"--dataset.root={demos}", f"--output_dir={out}", "--num_workers=0"),
         *("--steps=20", "--save_freq=20", "--batch_size=4", "--log_freq=10", "--eval_freq=0", "--wandb.enable=false"),
     )
-    assert "Imported third-party plugin: lerobot_policy_oat" in printed
     checkpoint = out / "checkpoints/000020"
     assert (checkpoint / "training_state/optimizer_state.safetensors").exists()
 
