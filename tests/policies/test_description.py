@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from oat.errors import CheckpointError
+from oat.io.training_record import TrainingRecord
 from oat.nn.transformer import lay_out_by_rows
 from oat.policies.decoding import Noise
 from oat.policies.description import build_policy, describe_policy
@@ -22,6 +23,14 @@ def test_description_and_weights_are_the_whole_policy(kind: str) -> None:
     found = rebuilt.eval().predict_chunk(observe(2), noise=noise)
     torch.testing.assert_close(found.actions, expected.actions, equal_nan=True)
     assert rebuilt.training_record == policy.training_record
+
+
+def test_what_is_known_of_the_training_is_kept() -> None:
+    policy = policy_of("oat")
+    assert policy.teacher is not None
+    policy.training_record = TrainingRecord(data="demos", seed=3)
+    policy.teacher.training_record = TrainingRecord(data="chunks", step=10)
+    assert describe_policy(build_policy(describe_policy(policy))) == describe_policy(policy)
 
 
 def test_a_description_that_lacks_something_is_refused() -> None:

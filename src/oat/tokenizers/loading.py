@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from oat.io.checkpoints import find_checkpoint, load_checkpoint
+from oat.io.training_record import stored_record
 from oat.tokenizers import TOKENIZERS
 from oat.tokenizers.base import BaseTokenizer
 
@@ -17,4 +18,6 @@ def load_tokenizer(path: str | Path) -> BaseTokenizer:
 
 def restore_tokenizer(described: Mapping[str, Any]) -> BaseTokenizer:
     """Return the tokenizer that `describe` and its kind tell of; it has no weights yet, and is not fitted."""
-    return TOKENIZERS.find(described["kind"]).restoring(dict(described))()
+    tokenizer = TOKENIZERS.find(described["kind"]).restoring(dict(described))()
+    tokenizer.training_record = stored_record(dict(described))
+    return tokenizer
