@@ -10,6 +10,7 @@ from conftest import SIZE
 from lerobot.datasets.lerobot_dataset import LeRobotDataset, LeRobotDatasetMetadata
 from lerobot.policies.factory import get_policy_class, make_policy, make_policy_config, make_pre_post_processors
 from lerobot.utils.import_utils import register_third_party_plugins
+from lerobot_policy_oat.configuration_oat import OATConfig
 from lerobot_policy_oat.conversion import to_lerobot
 from lerobot_policy_oat.modeling_oat import OATPolicy
 
@@ -115,7 +116,7 @@ def test_num_tokens_and_decoding_are_options(demos: Path) -> None:
     with pytest.raises(InvalidOption, match="num_tokens must be"):
         make("oat", demos, num_tokens=99)
     with pytest.raises(UnknownName, match="decoding"):
-        make("oat", demos, decoding="greedily")
+        OATConfig(device="cpu", decoding="greedily")
     with pytest.raises(InvalidOption, match="leave out"):
         make("dp", demos, num_tokens=2)
 

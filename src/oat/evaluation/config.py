@@ -21,8 +21,6 @@ class EvalConfig:
     """The benchmark to act in."""
     out: Path
     """Directory of the records; an evaluation that was interrupted continues there."""
-    view: str | None = None
-    """How the benchmark is shown to the policy, such as lerobot for metaworld; by default as it is by itself."""
     tasks: tuple[str, ...] = ()
     """Task names, such as box-close coffee-pull; by default the benchmark's tasks that the policy was trained on."""
     episodes: int = 50
@@ -60,6 +58,8 @@ class EvalConfig:
     """Where simulators run: in processes of this machine, or on a Ray cluster; the policy runs here."""
     address: str | None = None
     """The Ray cluster's address; by default the one that is running here, else one is started for this evaluation."""
+    view: str | None = None
+    """How the benchmark is shown to the policy, such as lerobot for metaworld; by default as it is by itself."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sim", choose_view(self.sim, self.view))

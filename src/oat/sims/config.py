@@ -26,8 +26,6 @@ class CollectConfig:
     """Task names, such as box-close coffee-pull; "all" for every task the simulator has."""
     out: Path
     """The directory to write; it appears when it is complete."""
-    view: str | None = None
-    """How others show the benchmark to policies, such as lerobot for metaworld; by default as the benchmark does."""
     episodes: int = 50
     """Successful episodes per task."""
     seed: int = 0
@@ -39,6 +37,8 @@ class CollectConfig:
     """Processes that collect at the same time."""
     exists: WhenExists = "refuse"
     """What to do when OUT exists."""
+    view: str | None = None
+    """How others show the benchmark to policies, such as lerobot for metaworld; by default as the benchmark does."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "simulator", choose_view(self.simulator, self.view))
