@@ -47,7 +47,7 @@ class LeRobotMetaWorldEnv(MetaWorldEnv):
         model = self._env.model
         model.camera(_MUJOCO_CAMERA).pos = _CAMERA_POSITION
         if self._image_size < FULL_SIZE:
-            # Twice as fast, and after averaging a quarter of a grey level away from LeRobot's picture.
+            # Faster, and after averaging less than half a grey level away from LeRobot's picture.
             model.vis.quality.shadowsize = 1024
             model.vis.quality.offsamples = 0
         return CameraRenderer(model, (_MUJOCO_CAMERA,), FULL_SIZE, effects=True)
