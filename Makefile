@@ -6,12 +6,13 @@ EXTRAS := formats,metaworld,libero,pusht,ray,export,serve,report,rerun,hf,wandb,
 WITHOUT_DEPENDENCIES := hf-libero==0.1.4 openpi-client==0.1.2  # what they pin or pull in is for other code than we call
 export MPLBACKEND := Agg
 
-.PHONY: help setup demo test lint docs unit campaign wheel bench clean
+.PHONY: help setup demo test test-lerobot lint docs unit campaign wheel bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   MetaWorld demonstrations, a tokenizer, a policy, its success for K = 1, 2, 4, 8: out/demo/page.html"
 	@echo "make test   lint, types, the documentation, the tests and two minutes of the campaign"
+	@echo "make test-lerobot  the tests inside LeRobot and praxis-eval, in an environment of their own"
 	@echo "make docs   the documentation as a site: out/site/index.html"
 	@echo "make wheel  what is published, a wheel and a source distribution: out/dist"
 	@echo "make bench  the benchmarks, printed as tables"
@@ -57,6 +58,27 @@ docs: setup
 unit: setup $(VENV)/.browser
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
+# Pinned by LeRobot or praxis-eval otherwise than by us, so that our constraints do not hold in their environment.
+LEROBOT_VENV := .venv-lerobot
+LEROBOT_BIN := $(LEROBOT_VENV)/bin
+LEROBOT_OWN := ^(av|diffusers|gymnasium|metaworld)==
+LEROBOT_PACKAGES := lerobot==0.4.4 praxis-eval==0.1.3 torchvision==0.28.0
+LEROBOT_FILES := integrations/requirements.txt integrations/torchvision_stand_in.py integrations/lerobot_policy_oat/pyproject.toml
+
+$(LEROBOT_VENV)/.installed: $(LEROBOT_FILES) constraints.txt pyproject.toml
+	test -x $(LEROBOT_BIN)/python || $(PYTHON) -m venv $(LEROBOT_VENV) || python3 -m venv $(LEROBOT_VENV)
+	grep -v -E '$(LEROBOT_OWN)' constraints.txt > $(LEROBOT_VENV)/constraints.txt
+	$(LEROBOT_BIN)/python -m pip install --quiet --disable-pip-version-check -c $(LEROBOT_VENV)/constraints.txt -r integrations/requirements.txt
+	$(LEROBOT_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(LEROBOT_PACKAGES)
+	$(LEROBOT_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e . -e integrations/lerobot_policy_oat
+	cp integrations/torchvision_stand_in.py $$($(LEROBOT_BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")
+	echo "import torchvision_stand_in" > $$($(LEROBOT_BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/torchvision_stand_in.pth
+	scripts/install-graphics.sh $(LEROBOT_BIN)/python
+	touch $@
+
+test-lerobot: $(LEROBOT_VENV)/.installed
+	OMP_NUM_THREADS=1 $(LEROBOT_BIN)/python -m pytest -c integrations/pytest.ini integrations/tests
+
 campaign: setup
 	rm -rf out/campaign
 	$(BIN)/python -m benchmarks.campaign --minutes 2 --out out/campaign
@@ -72,4 +94,4 @@ bench: setup
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/evaluation.py
 
 clean:
-	rm -rf $(VENV) out
+	rm -rf $(VENV) $(LEROBOT_VENV) out

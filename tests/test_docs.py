@@ -29,6 +29,8 @@ from tests.tokenizers.fitted import DIM, fitted
 
 README = ROOT / "README.md"
 MAKEFILE = (ROOT / "Makefile").read_text()
+# The last three are those of integrations/, whose own tests look at their options.
+_OTHER_PROGRAMS = ("pip", "torchrun", "git", "hf", "lerobot-train", "lerobot-eval", "oat-to-lerobot")
 _WITH_PYTHON = [page for page in PAGES if blocks(page, "python")]
 
 
@@ -100,7 +102,7 @@ def test_commands_parse(page: Path, parse: Callable[[list[str]], None]) -> None:
         elif command.program == "python":
             assert command.words[1] == "-m" or (ROOT / command.words[1]).exists(), command.words
         else:
-            assert command.program in ("pip", "torchrun", "git", "hf"), f"a program that no test knows: {command.words}"
+            assert command.program in _OTHER_PROGRAMS, f"a program that no test knows: {command.words}"
 
 
 def exists(dotted: str) -> bool:

@@ -34,7 +34,8 @@ def declared() -> set[str]:
     ]
     requirements += [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
     names = {re.match(r"[\w.-]+", each)[0] for each in requirements if each}  # type: ignore[index]
-    return {normal(name) for name in [*names, PROJECT["name"]]}
+    ours = (tomllib.loads(file.read_text())["project"]["name"] for file in ROOT.glob("integrations/*/pyproject.toml"))
+    return {normal(name) for name in [*names, PROJECT["name"], *ours]}
 
 
 def installed_by(text: str) -> Iterator[str]:
@@ -54,6 +55,8 @@ def problem_with(requirement: str, text: str) -> str | None:
     """Return why a requirement must not be recommended, or None."""
     if requirement.startswith("-e "):
         path = requirement.removeprefix("-e ")
+        if (ROOT / path / "pyproject.toml").exists() and path != ".":
+            return None  # a distribution of this repository
         if path.startswith("."):
             return problem_with(DISTRIBUTION + path[1:], text)
         return None if re.search(rf"git clone \S*/{path}\b", text) else f"{path} is not cloned before it is installed"
@@ -150,3 +153,6 @@ def test_the_installation_is_pinned() -> None:
     without = re.search(r"^WITHOUT_DEPENDENCIES := ([^#\n]+)", makefile, re.MULTILINE)
     assert without is not None
     assert set(without[1].split()) <= pinned
+    lerobot = re.search(r"^LEROBOT_PACKAGES := ([^#\n]+)", makefile, re.MULTILINE)
+    assert lerobot is not None
+    assert set(lerobot[1].split()) <= pinned

@@ -245,6 +245,10 @@ class Simulator(ABC):
     def conditions(self, task: str, split: Split) -> Sequence[int]:
         """Return the initial conditions of a split; the two splits never overlap, nor do they with demonstrations."""
 
+    def instruction(self, task: str) -> str:
+        """Return what demonstrations and policies call a task: its name, unless a benchmark has words for it."""
+        return task
+
     def check_task(self, task: str) -> None:
         """Raise `UnknownName` for a task that the benchmark does not have."""
         if task not in self.tasks:

@@ -7,7 +7,7 @@ from typing import Literal
 import tyro
 
 from oat.errors import InvalidOption
-from oat.sims import check_simulator
+from oat.sims import choose_view
 from oat.sims.config import SimulatorName
 
 Measure = Literal["success", "score"]
@@ -61,9 +61,11 @@ class EvalConfig:
     """Where simulators run: in processes of this machine, or on a Ray cluster; the policy runs here."""
     address: str | None = None
     """The Ray cluster's address; by default the one that is running here, else one is started for this evaluation."""
+    view: str | None = None
+    """How the benchmark is shown to the policy, such as lerobot for metaworld; by default as it is by itself."""
 
     def __post_init__(self) -> None:
-        check_simulator(self.sim)
+        object.__setattr__(self, "sim", choose_view(self.sim, self.view))
         counts = {"episodes": self.episodes, "seeds": self.seeds, "batch": self.batch, "workers": self.workers}
         for name, count in counts.items():
             if count is not None and count < 1:

@@ -99,7 +99,8 @@ def _paper_options(config: EvalConfig) -> DecodingOptions:
 
 
 def _cameras(policy: Policy) -> tuple[str, ...]:
-    return tuple(key.removeprefix(IMAGES) for key in policy.context.config.cameras)
+    # LeRobot's sets with a single camera call it observation.image.
+    return tuple(key.removeprefix(IMAGES).removeprefix("observation.") for key in policy.context.config.cameras)
 
 
 def _image_size(policy: Policy) -> int | None:
@@ -113,7 +114,7 @@ def _image_size(policy: Policy) -> int | None:
 def _instruction(policy: Policy, simulator: Simulator, task: str) -> str:
     """Return the task as the policy knows it: where there is only one, whatever its demonstrations call it."""
     only = len(simulator.tasks) == len(policy.context.task.tasks) == 1
-    return policy.context.task.tasks[0] if only else task
+    return policy.context.task.tasks[0] if only else simulator.instruction(task)
 
 
 def _known_tasks(policy: Policy, simulator: Simulator) -> tuple[str, ...]:

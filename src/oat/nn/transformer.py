@@ -62,6 +62,12 @@ def along_outputs(weight: Float[Tensor, "outputs inputs"]) -> nn.Parameter:
     return nn.Parameter(weight.detach().t().contiguous().t())
 
 
+def lay_out_by_rows(module: nn.Module) -> None:
+    """Lay out all parameters as PyTorch does by itself, for libraries that store what lies so and refuse the rest."""
+    for parameter in module.parameters():
+        parameter.data = parameter.data.contiguous()
+
+
 class Linear(nn.Linear):
     """A linear layer whose methods do without a module's call, which for a few rows takes as long as the product."""
 

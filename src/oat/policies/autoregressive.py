@@ -28,7 +28,7 @@ from oat.policies.token_predictor import Ids, LogProbabilities, TokenPredictor, 
 from oat.policies.token_sequence import TokenSequence
 from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.decoder import masked_error
-from oat.tokenizers.loading import load_tokenizer
+from oat.tokenizers.loading import load_tokenizer, restore_tokenizer
 from oat.tokenizers.tokens import Tokens
 
 TOKENIZER_FOLDER = "tokenizer"
@@ -93,10 +93,13 @@ class AutoregressivePolicy(TokenPredictor, Policy):
 
     @classmethod
     def restoring(
-        cls, folder: Path, described: Mapping[str, Any], context: ContextConfig, config: PolicyConfig
+        cls, folder: Path | None, described: Mapping[str, Any], context: ContextConfig, config: PolicyConfig
     ) -> Callable[[], "AutoregressivePolicy"]:
         """Return what builds the policy of a checkpoint, without its weights, over the tokenizer beside them."""
-        tokenizer = load_tokenizer(folder / TOKENIZER_FOLDER)
+        if folder is None:
+            tokenizer = restore_tokenizer(described[TOKENIZER_FOLDER])
+        else:
+            tokenizer = load_tokenizer(folder / TOKENIZER_FOLDER)
         longest = described["longest"]
         # Sequences are also padded to it in memory that no tensor of the checkpoint tells of.
         if type(longest) is not int or not 1 <= longest <= tokenizer.max_tokens:

@@ -66,9 +66,12 @@ class Policy(nn.Module, BasePredictor):
 
     @classmethod
     def restoring(
-        cls, folder: Path, described: Mapping[str, Any], context: ContextConfig, config: PolicyConfig
+        cls, folder: Path | None, described: Mapping[str, Any], context: ContextConfig, config: PolicyConfig
     ) -> Callable[[], "Policy"]:
-        """Return what builds the policy of a checkpoint, without its weights, from what its config.json holds."""
+        """Return what builds the policy of a checkpoint, without its weights, from what its config.json holds.
+
+        Without a folder, everything is described, also what a checkpoint has in files of its own.
+        """
         return partial(cls, context, config_from_json(ActionSpace, described["space"]), config)
 
     @abstractmethod

@@ -7,6 +7,7 @@ from oat.interfaces import Simulator
 
 SIMULATORS: dict[str, str | type[Simulator]] = {
     "metaworld": "oat.sims.metaworld:MetaWorld",
+    "metaworld-lerobot": "oat.sims.metaworld_lerobot:LeRobotMetaWorld",
     "robomimic": "oat.sims.robomimic:RoboMimic",
     "pusht": "oat.sims.pusht:PushT",
     "libero": "oat.sims.libero:Libero",
@@ -20,6 +21,18 @@ def check_simulator(name: str) -> None:
     """Raise `UnknownName` for a simulator that is not registered, naming similar ones."""
     if name not in SIMULATORS:
         raise unknown_name("simulator", name, SIMULATORS)
+
+
+def choose_view(name: str, view: str | None) -> str:
+    """Return the name of the simulator that shows a benchmark in a view; None is the benchmark's own."""
+    check_simulator(name)
+    # A view that is chosen already is part of the name, so that a configuration may be copied.
+    if view is None or name.endswith(f"-{view}"):
+        return name
+    views = [other.removeprefix(f"{name}-") for other in SIMULATORS if other.startswith(f"{name}-")]
+    if view not in views:
+        raise unknown_name(f"view of {name}", view, views)
+    return f"{name}-{view}"
 
 
 def find_simulator(name: str) -> type[Simulator]:

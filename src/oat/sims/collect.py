@@ -256,7 +256,7 @@ def _assemble(writer: LeRobotWriter, simulator: Simulator, plan: AttemptPlan, st
     episodes = [(task, attempt) for task in plan.config.tasks for attempt in plan.kept(task)]
     with progress_bar("writing", len(episodes)) as progress:
         for task, attempt in episodes:
-            writer.add_episode(task, *store.load(task, attempt))
+            writer.add_episode(simulator.instruction(task), *store.load(task, attempt))
             progress.advance()
 
 

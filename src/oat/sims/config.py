@@ -10,7 +10,7 @@ import tyro
 from oat.data.episodes import CameraStorage, WhenExists
 from oat.errors import InvalidOption
 from oat.interfaces import ExpertConfig
-from oat.sims import SIMULATORS, check_simulator
+from oat.sims import SIMULATORS, choose_view
 
 SimulatorName = Annotated[str, tyro.conf.arg(metavar="{" + ",".join(SIMULATORS) + "}")]
 """The name of a benchmark in `oat.sims.SIMULATORS`."""
@@ -37,9 +37,11 @@ class CollectConfig:
     """Processes that collect at the same time."""
     exists: WhenExists = "refuse"
     """What to do when OUT exists."""
+    view: str | None = None
+    """How others show the benchmark to policies, such as lerobot for metaworld; by default as the benchmark does."""
 
     def __post_init__(self) -> None:
-        check_simulator(self.simulator)
+        object.__setattr__(self, "simulator", choose_view(self.simulator, self.view))
         if self.episodes < 1 or self.workers < 1:
             raise InvalidOption(f"episodes and workers must be at least 1, got {self.episodes} and {self.workers}")
         if len(set(self.tasks)) != len(self.tasks) or not self.tasks:

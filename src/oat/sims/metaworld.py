@@ -7,7 +7,7 @@ import importlib.metadata
 import warnings
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Float32, UInt8
@@ -112,11 +112,11 @@ class MetaWorldEnv:
 class ScriptedExpert:
     """Demonstrate a task with MetaWorld's own controller, until the first success or the time limit."""
 
-    def __init__(self, task: str, config: ExpertConfig) -> None:
+    def __init__(self, task: str, environment: MetaWorldEnv, noise: float) -> None:
         policies = import_extra("metaworld.policies", "metaworld")
         self._policy: Any = policies.ENV_POLICY_MAP[task + _SUFFIX]()
-        self._env = MetaWorldEnv(task, config.cameras, config.image_size)
-        self._noise = config.noise
+        self._env = environment
+        self._noise = noise
 
     def demonstrate(self, seed: int) -> Demonstration:
         """Make one attempt from the initial condition of a seed, with noise drawn from the same seed."""
@@ -148,7 +148,7 @@ class MetaWorld(Simulator):
     action_names = ("x", "y", "z", "gripper")
     demonstrator = "scripted"
     protocol = Protocol("metaworld", max_steps=MAX_STEPS, success="the first step whose info says success")
-    paper_tasks = ("box-close", "coffee-pull", "disassemble", "stick-pull")
+    paper_tasks: ClassVar[tuple[str, ...]] = ("box-close", "coffee-pull", "disassemble", "stick-pull")
     main_camera = "corner2"
     hand_position = slice(0, 3)
 
@@ -167,7 +167,7 @@ class MetaWorld(Simulator):
     def expert(self, task: str, config: ExpertConfig) -> ScriptedExpert:
         """Return MetaWorld's own controller for a task."""
         self.check_task(task)
-        return ScriptedExpert(task, config)
+        return ScriptedExpert(task, self.make(task, config.cameras, config.image_size), config.noise)
 
     def make(self, task: str, cameras: tuple[str, ...] = (), image_size: int = 128) -> MetaWorldEnv:
         """Build the environment of a task, which renders through these cameras."""

@@ -3,6 +3,7 @@
 import json
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -96,12 +97,16 @@ class TokenizerFiles(nn.Module, ABC):
     def save_files(self, directory: Path, card: ModelCard | None = None) -> None:
         """Write the checkpoint's files, with this card or its usual one, into an existing directory."""
         self.check_fitted()
+        write_checkpoint(directory, self.kind, self.describe(), self.state_dict(), card or self.card())
+
+    def describe(self) -> dict[str, Any]:
+        """Return what config.json holds beside the kind: with the weights, all that the tokenizer is."""
         described = {"space": config_to_json(self.space), "config": config_to_json(self.config)}
         # "fitted_to" is the record's name in files since the first version; published checkpoints have it.
         described |= {"fitted_to": self.training_record.to_json(), **self.text_state()}
         if bool(self.mean_chunk.any()):
             described[_MEAN_CHUNK] = self.mean_chunk.tolist()
-        write_checkpoint(directory, self.kind, described, self.state_dict(), card or self.card())
+        return described
 
     def card(self) -> ModelCard:
         """Return what the model card beside a checkpoint says."""
@@ -133,9 +138,7 @@ class TokenizerFiles(nn.Module, ABC):
         folder = find_checkpoint(directory)
         described, tensors = load_checkpoint(folder, {cls.kind})
         try:
-            space = config_from_json(ActionSpace, described["space"])
-            config: Any = config_from_json(cls.config_class, described["config"])
-            tokenizer = build_bounded(folder, partial(cls._restore, space, config, described), tensors)
+            tokenizer = build_bounded(folder, cls.restoring(described), tensors)
             tokenizer.training_record = stored_record(described)
         except KeyError as error:
             raise CheckpointError(f"{folder / CONFIG_FILE} lacks {error}") from error
@@ -145,6 +148,13 @@ class TokenizerFiles(nn.Module, ABC):
             tokenizer.mean_chunk.copy_(_numbers_of_shape(folder, described[_MEAN_CHUNK], tokenizer.mean_chunk.shape))
         tokenizer.check_restored()
         return tokenizer.eval()  # dropout in a frozen tokenizer would perturb the tokens that a policy learns
+
+    @classmethod
+    def restoring(cls: type[Kind], described: dict[str, Any]) -> Callable[[], Kind]:
+        """Return what builds the tokenizer that was described, without its weights."""
+        space = config_from_json(ActionSpace, described["space"])
+        config: Any = config_from_json(cls.config_class, described["config"])
+        return partial(cls._restore, space, config, described)
 
     @classmethod
     def _restore(cls: type[Kind], space: ActionSpace, config: Any, described: dict[str, Any]) -> Kind:
