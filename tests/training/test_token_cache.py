@@ -174,7 +174,7 @@ def test_images_are_not_read() -> None:
 
         shape, dtype = (96, 8, 8, 3), np.dtype(np.uint8)
 
-        def __getitem__(self, frames: np.ndarray, /) -> np.ndarray:
+        def __getitem__(self, frames: np.ndarray | slice, /) -> np.ndarray:
             raise AssertionError("an image was read to encode actions")
 
     episodes = replace(_episodes(), observations={CAMERA: Unread()})
