@@ -1,6 +1,6 @@
 # The two commands on a machine without a graphics card:
 #
-#   docker build -t oat .
+#   docker build -t oat --build-arg PIP_EXTRA_INDEX_URL=… .
 #   docker run --rm -v "$PWD/out:/oat/out" oat            # make demo; the page is out/demo/page.html
 #   docker run --rm oat make test
 #
@@ -9,8 +9,9 @@ FROM python:3.11-slim
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends chromium git libegl1 libosmesa6 make \
     && rm -rf /var/lib/apt/lists/*
-# Without this, PyPI's build of PyTorch brings libraries for graphics cards that take several gigabytes.
-ENV PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu PIP_NO_CACHE_DIR=1
+# PyTorch's index of builds for CPUs: without it, PyTorch brings several gigabytes for graphics cards.
+ARG PIP_EXTRA_INDEX_URL
+ENV PIP_NO_CACHE_DIR=1
 WORKDIR /oat
 # First what decides about the installation, so that a change of the code does not install everything anew.
 COPY Makefile pyproject.toml constraints.txt README.md LICENSE ./
