@@ -26,7 +26,7 @@ READY_MADE = {
     ),
     "pusht": ReadyMade(
         "PushT: the two coordinates that the pusher goes to, in pixels",
-        "Apache-2.0; the demonstrations are those of diffusion_policy (MIT)",
+        "Apache-2.0; the demonstrations were published with diffusion_policy, whose code is MIT",
     ),
 }
 
