@@ -53,7 +53,7 @@ def test_paths_are_parsed_and_stay_inside(template: str, place: str, tmp_path: P
 def test_images_that_are_declared_as_numbers_are_refused(tmp_path: Path) -> None:
     path = write_lerobot(tmp_path / "set", make_episodes(2), cameras="image")
     _change_info(path, lambda info: info["features"][CAMERA].update(dtype="float32"))
-    with pytest.raises(CorruptDataset, match=r"the values are struct<.*>, not numbers"):
+    with pytest.raises(CorruptDataset, match=r"numbers in \d+ rows of shape"):
         read_everything(path)
 
 

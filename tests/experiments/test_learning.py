@@ -76,7 +76,7 @@ def test_minutes_of_a_method_become_steps(tmp_path: Path) -> None:
     budget = StepBudget(Study(SCALES["cpu"], "metaworld", tmp_path))
     longer = with_minutes(OAT, 36)
     assert (longer.run("policies", 0), longer.prefixes) == ("policies/oat-36min-seed0", (8,))
-    assert (budget.tokenizer_steps(longer), budget.policy_steps(longer)) == (12600, 9000)
+    assert (budget.tokenizer_steps(longer), budget.policy_steps(longer)) == (7200, 14400)
     assert not budget.lacks(longer)
     assert budget.untimed([UNORDERED, with_minutes(UNORDERED, 4), longer]) == [with_minutes(UNORDERED, 4)]
 

@@ -115,8 +115,8 @@ def test_other_simulators_are_refused() -> None:
 def test_a_toy_has_minutes_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "pace.json").write_text('{"policies/oat": 0.1, "tokenizers/oat": 0.1}')
     toy, usual = (StepBudget(Study(SCALES["cpu"], sim, tmp_path)) for sim in ("detour", "metaworld"))
-    assert (toy.tokenizer_steps(OAT), toy.policy_steps(OAT)) == (700, 500)
-    assert (usual.tokenizer_steps(OAT), usual.policy_steps(OAT)) == (4200, 3000)
+    assert (toy.tokenizer_steps(OAT), toy.policy_steps(OAT)) == (400, 800)
+    assert (usual.tokenizer_steps(OAT), usual.policy_steps(OAT)) == (2400, 4800)
 
 
 def test_rows_without_episodes_have_no_shares() -> None:

@@ -126,9 +126,9 @@ def test_tokens_are_computed_once(data: Path, tmp_path: Path, monkeypatch: pytes
     """A second run on the same data encodes the held-out windows only, to measure."""
     tokenizer, counts, original = _fit(data, "quest"), list[int](), BaseTokenizer.encode
 
-    def count(each: BaseTokenizer, actions: Any, *rest: Any) -> Any:
+    def count(each: BaseTokenizer, actions: Any, *rest: Any, **options: Any) -> Any:
         counts[-1] += len(actions)
-        return original(each, actions, *rest)
+        return original(each, actions, *rest, **options)
 
     monkeypatch.setattr(BaseTokenizer, "encode", count)
     for seed, run in ((0, "one"), (0, "two"), (5, "three")):

@@ -3,7 +3,7 @@
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -32,16 +32,16 @@ _MEAN_CHUNK = "mean_chunk"
 Kind = TypeVar("Kind", bound="TokenizerFiles")
 
 
-def _numbers_of_shape(folder: Path, values: Any, shape: torch.Size) -> Tensor:
+def _numbers_of_shape(values: Any, shape: torch.Size) -> Tensor:
     """Return nested lists of a configuration as a tensor of this shape, or raise `CheckpointError`."""
     try:
         numbers = torch.tensor(values, dtype=torch.float32)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise CheckpointError(f"{folder / CONFIG_FILE}: {_MEAN_CHUNK} must be rows of numbers ({error})") from error
+        raise CheckpointError(f"{_MEAN_CHUNK} must be rows of numbers ({error})") from error
     if numbers.shape != shape or not bool(numbers.isfinite().all()):
         found = " × ".join(map(str, numbers.shape))
         wanted = " × ".join(map(str, shape))
-        raise CheckpointError(f"{folder / CONFIG_FILE}: {_MEAN_CHUNK} must be {wanted} finite numbers, it is {found}")
+        raise CheckpointError(f"{_MEAN_CHUNK} must be {wanted} finite numbers, it is {found}")
     return numbers
 
 
@@ -144,8 +144,10 @@ class TokenizerFiles(nn.Module, ABC):
             raise CheckpointError(f"{folder / CONFIG_FILE} lacks {error}") from error
         check_shapes(folder, tokenizer.state_dict(), tensors)
         tokenizer.load_state_dict(tensors)
-        if _MEAN_CHUNK in described:
-            tokenizer.mean_chunk.copy_(_numbers_of_shape(folder, described[_MEAN_CHUNK], tokenizer.mean_chunk.shape))
+        try:
+            tokenizer.load_mean_chunk(described)
+        except CheckpointError as error:
+            raise CheckpointError(f"{folder / CONFIG_FILE}: {error}") from error
         tokenizer.check_restored()
         return tokenizer.eval()  # dropout in a frozen tokenizer would perturb the tokens that a policy learns
 
@@ -163,6 +165,11 @@ class TokenizerFiles(nn.Module, ABC):
         # Before the tensors: a kind may need it to know what else it consists of.
         tokenizer.load_text_state(described)
         return tokenizer
+
+    def load_mean_chunk(self, described: Mapping[str, Any]) -> None:
+        """Restore the mean of the fitted chunks, where it was recorded."""
+        if _MEAN_CHUNK in described:
+            self.mean_chunk.copy_(_numbers_of_shape(described[_MEAN_CHUNK], self.mean_chunk.shape))
 
     def text_state(self) -> dict[str, str]:
         """Return what a checkpoint must hold as text, beside configuration and tensors, such as FAST's merges."""

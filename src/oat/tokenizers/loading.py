@@ -19,5 +19,6 @@ def load_tokenizer(path: str | Path) -> BaseTokenizer:
 def restore_tokenizer(described: Mapping[str, Any]) -> BaseTokenizer:
     """Return the tokenizer that `describe` and its kind tell of; it has no weights yet, and is not fitted."""
     tokenizer = TOKENIZERS.find(described["kind"]).restoring(dict(described))()
+    tokenizer.load_mean_chunk(described)
     tokenizer.training_record = stored_record(dict(described))
     return tokenizer

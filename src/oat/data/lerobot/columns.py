@@ -15,7 +15,6 @@ from oat.data.lerobot.metadata import episode_files, explain_read_errors
 from oat.errors import MissingKey
 
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-_NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
 
 
 @dataclass(frozen=True)
@@ -58,8 +57,6 @@ def _flat_values(array: pa.Array, shape: tuple[int, ...]) -> np.ndarray:
     rows = len(array)
     while any(is_list(array.type) for is_list in _LISTS):
         array = array.flatten()
-    if not any(is_number(array.type) for is_number in _NUMBERS):
-        raise pa.ArrowInvalid(f"the values are {array.type}, not numbers")
     # Flattening drops empty lists without a word, so rows of another length show only in the total.
     if array.null_count or len(array) != rows * math.prod(shape):
         raise pa.ArrowInvalid(f"{len(array) - array.null_count} numbers in {rows} rows of shape {shape}")
