@@ -1,7 +1,6 @@
 """On a Ray cluster the same episodes give the same records as here."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,18 +23,6 @@ from tests.evaluation.test_rollout import PROTOCOL, make_policy, plan, run, with
 from tests.evaluation.untrained import save_policy
 
 
-def _start(cluster_utils: Any) -> Any:
-    """Start a cluster; Ray gives its server seconds only, and the first start after an installation can take longer."""
-    for _ in range(2):
-        with suppress(RuntimeError):
-            return _start_once(cluster_utils)
-    return _start_once(cluster_utils)
-
-
-def _start_once(cluster_utils: Any) -> Any:
-    return cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-
-
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A cluster of two nodes with one core each."""
@@ -43,7 +30,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))  # Ray keeps a token there
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         cluster_utils: Any = pytest.importorskip("ray.cluster_utils")
-        cluster = _start(cluster_utils)
+        cluster = cluster_utils.Cluster(
+            initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+        )
         cluster.add_node(num_cpus=1)
         yield cluster.address
         cluster.shutdown()
