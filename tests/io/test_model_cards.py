@@ -8,7 +8,7 @@ import pytest
 import tyro
 from huggingface_hub import ModelCard as HubCard
 
-from oat.cli_kinds import fit_verb, train_verb
+from oat.cli.kinds import fit_verb, train_verb
 from oat.data.episodes import STATE
 from oat.io.checkpoints import CARD_FILE, CONFIG_FILE, load_checkpoint
 from oat.io.commands import command_line
