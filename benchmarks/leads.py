@@ -7,17 +7,16 @@ one of today's. Finished runs are not repeated; the last call prints the whole t
 """
 
 import sys
+from pathlib import Path
 
 if not __package__:
-    sys.path.pop(0)  # run as a script, tokenizers.py beside it would stand for the library of that name
+    sys.path[0] = str(Path(__file__).parents[1])  # tokenizers.py beside this would stand for the library of that name
 
 import json
 import math
-import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,8 +25,10 @@ import tyro
 from rich.console import Console
 from torch import Tensor, nn
 
+from benchmarks.training_steps import time_in_turn, training_step
 from oat.data.episodes import open_dataset
 from oat.data.normalize import Normalizer, action_statistics
+from oat.nn.recipe import TrainConfig
 from oat.tables.markdown import to_markdown
 from oat.tables.table import Table
 from oat.tokenizers.autoencoder import Reconstruction, crowding
@@ -39,7 +40,6 @@ from oat.tokenizers.oat import OATTokenizer
 from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens
 from oat.training.fitting import TokenizerTraining, choose_config
-from oat.training.optimizers import make_optimizers
 from oat.training.steps import train_in_memory
 from oat.training.tokenizers import action_space, split_windows
 
@@ -254,7 +254,7 @@ def main(
     Console(width=160).print(text, markup=False, highlight=False)
 
 
-def make(lead: Lead, space: ActionSpace, seed: int) -> tuple[LedTokenizer, Any]:
+def make(lead: Lead, space: ActionSpace, seed: int) -> tuple[LedTokenizer, TrainConfig]:
     """Return an untrained tokenizer for a lead, and the cpu preset's recipe."""
     config, recipe = choose_config(OATTokenizer, "cpu", lead.options)
     assert isinstance(config, OATConfig)
@@ -269,40 +269,12 @@ def count_steps(minutes: float, lead: Lead, data: Path, record: Path) -> int:
     key = "today" if lead == LEADS["today"] else repr(lead)
     if key not in counts:
         space = ActionSpace(32, open_dataset(data).action_dim)
-        usual, own = time_steps(LEADS["today"], lead, space)
+        steps = [training_step(*make(each, space, 0)) for each in (LEADS["today"], lead)]
+        usual, own = time_in_turn(steps, _ROUNDS)
         whole = counts.setdefault("today", math.floor(minutes * 60 / usual))
         counts.setdefault(key, math.floor(whole * usual / own))
         record.write_text(json.dumps(counts, ensure_ascii=False, indent=1) + "\n")
     return counts[key]
-
-
-def time_steps(first: Lead, second: Lead, space: ActionSpace) -> tuple[float, float]:
-    """Return the processor seconds of a step of each, taken in turn."""
-    steps = [training_step(lead, space) for lead in (first, second)]
-    seconds: tuple[list[float], list[float]] = ([], [])
-    for _ in range(_ROUNDS):
-        for step, taken in zip(steps, seconds, strict=True):
-            begin = time.process_time()
-            step()
-            taken.append(time.process_time() - begin)
-    return statistics.median(seconds[0]), statistics.median(seconds[1])
-
-
-def training_step(lead: Lead, space: ActionSpace) -> Callable[[], None]:
-    """Return a step of the cpu preset's recipe, the optimizers' work included."""
-    model, recipe = make(lead, space, 0)
-    optimizers = make_optimizers(model, {}, recipe)
-    chunks = torch.randn(recipe.batch_size, space.action_horizon, space.action_dim)
-    valid = torch.ones(chunks.shape[:2], dtype=torch.bool)
-    generator = torch.Generator()
-
-    def step() -> None:
-        torch.autograd.backward(model(chunks, valid, generator).loss)
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad()
-
-    return step
 
 
 def train(name: str, lead: Lead, data: Path, steps: int, seed: int) -> Outcome:

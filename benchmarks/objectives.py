@@ -9,19 +9,17 @@ the work; the last call prints the whole table.
 """
 
 import sys
+from pathlib import Path
 
 if not __package__:
-    sys.path.pop(0)  # run as a script, tokenizers.py beside it would stand for the library of that name
+    sys.path[0] = str(Path(__file__).parents[1])  # tokenizers.py beside this would stand for the library of that name
 
 import itertools
 import json
 import math
-import statistics
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,12 +29,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.training_steps import Step, time_in_turn, training_step
 from oat.tokenizers import OATTokenizer
 from oat.tokenizers.config import OATConfig
 from oat.tokenizers.space import ActionSpace
 from oat.training.config import FitConfig
 from oat.training.fitting import choose_config
-from oat.training.optimizers import make_optimizers
 from oat.training.tokenizers import fit_tokenizer
 
 
@@ -136,34 +134,14 @@ def count_steps(minutes: float, record: Path) -> dict[str, int]:
 
 def time_steps(*objectives: Objective) -> list[float]:
     """Return the processor seconds of a step of each, taken in turn."""
-    steps = [_training_step(objective) for objective in objectives]
-    seconds: list[list[float]] = [[] for _ in objectives]
-    for _ in range(_ROUNDS):
-        for step, taken in zip(steps, seconds, strict=True):
-            begin = time.process_time()
-            step()
-            taken.append(time.process_time() - begin)
-    return [statistics.median(taken) for taken in seconds]
+    return time_in_turn([_training_step(objective) for objective in objectives], _ROUNDS)
 
 
-def _training_step(objective: Objective) -> Callable[[], None]:
-    """Return a step of the cpu preset's recipe, the optimizers' work included."""
+def _training_step(objective: Objective) -> Step:
     config, recipe = choose_config(OATTokenizer, "cpu", objective.options)
     assert isinstance(config, OATConfig)
     assert recipe is not None
-    model = OATTokenizer(ActionSpace(32, 4), config)
-    optimizers = make_optimizers(model, {}, recipe)
-    chunks = torch.randn(objective.chunks, 32, 4)
-    valid = torch.ones(objective.chunks, 32, dtype=torch.bool)
-    generator = torch.Generator()
-
-    def step() -> None:
-        torch.autograd.backward(model(chunks, valid, generator).loss)
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad()
-
-    return step
+    return training_step(OATTokenizer(ActionSpace(32, 4), config), recipe, objective.chunks)
 
 
 def train(objective: Objective, data: Path, steps: int, seed: int) -> Outcome:

@@ -8,18 +8,18 @@ come from timing one step of each in turn, many times. Finished runs are not rep
 """
 
 import sys
+from pathlib import Path
 
 if not __package__:
-    sys.path.pop(0)  # run as a script, tokenizers.py beside it would stand for the library of that name
+    sys.path[0] = str(Path(__file__).parents[1])  # tokenizers.py beside this would stand for the library of that name
 
 import json
 import math
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,15 +28,16 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.training_steps import Step, time_in_turn, training_step
 from oat.data.episodes import open_dataset
 from oat.tokenizers import TOKENIZERS
+from oat.tokenizers.autoencoder import AutoencoderTokenizer
 from oat.tokenizers.loading import load_tokenizer
 from oat.tokenizers.measures import distortions, draw_chunks
 from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.stability import Flips, Stability, draw_neighbours, measure_stability
 from oat.training.config import FitConfig
 from oat.training.fitting import choose_config
-from oat.training.optimizers import make_optimizers
 from oat.training.tokenizers import fit_tokenizer, split_windows
 
 
@@ -121,36 +122,20 @@ def count_steps(minutes: float, record: Path) -> dict[str, int]:
     if record.exists():
         counts: dict[str, int] = json.loads(record.read_text())
         return counts
-    steps = {variant.work: training_step(variant) for variant in VARIANTS.values() if variant.trained}
-    seconds: dict[str, list[float]] = {work: [] for work in steps}
-    for _ in range(_ROUNDS):
-        for work, step in steps.items():
-            begin = time.process_time()
-            step()
-            seconds[work].append(time.process_time() - begin)
-    counts = {work: math.floor(minutes * 60 / statistics.median(taken)) for work, taken in seconds.items()}
+    steps = {variant.work: _training_step(variant) for variant in VARIANTS.values() if variant.trained}
+    seconds = time_in_turn(list(steps.values()), _ROUNDS)
+    counts = {work: math.floor(minutes * 60 / taken) for work, taken in zip(steps, seconds, strict=True)}
     record.write_text(json.dumps(counts) + "\n")
     return counts
 
 
-def training_step(variant: Variant) -> Callable[[], None]:
-    """Return a step of the cpu preset's recipe, the optimizers' work included."""
+def _training_step(variant: Variant) -> Step:
     kind = TOKENIZERS[variant.kind]
     config, recipe = choose_config(kind, "cpu", variant.options)
     assert recipe is not None
     model = kind(ActionSpace(32, 4), config.for_horizon(32))  # type: ignore[call-arg]  # every kind takes its configuration
-    optimizers = make_optimizers(model, {}, recipe)
-    chunks = torch.randn(recipe.batch_size, 32, 4)
-    valid = torch.ones(recipe.batch_size, 32, dtype=torch.bool)
-    generator = torch.Generator()
-
-    def step() -> None:
-        torch.autograd.backward(model(chunks, valid, generator).loss)
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad()
-
-    return step
+    assert isinstance(model, AutoencoderTokenizer)
+    return training_step(model, recipe)
 
 
 def fit(variant: Variant, data: Path, steps: int, seed: int) -> Outcome:
