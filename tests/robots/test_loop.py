@@ -201,7 +201,9 @@ def test_what_it_did_is_recorded(tmp_path: Path) -> None:
     np.testing.assert_array_equal(episodes.observation(STATE)[np.arange(40)][:, 0], np.arange(40))
 
 
-@pytest.mark.parametrize("wrong", [{"fps": 0}, {"execute": 0}, {"ahead": 17}, {"blend": -1}, {"max_age": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"fps": 0}, {"execute": 0}, {"ahead": 17}, {"blend": -1}, {"max_age": 0}, {"max_steps": 0}]
+)
 def test_nonsense_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidOption):
         LoopConfig(**wrong)

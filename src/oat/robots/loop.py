@@ -16,6 +16,7 @@ import numpy as np
 from oat.data.lerobot import LeRobotWriter
 from oat.errors import InvalidOption, UndecodableTokens
 from oat.interfaces import Robot
+from oat.robots.pace import Pace
 from oat.serving.client import Reply, stack_history
 
 
@@ -55,19 +56,9 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class LoopConfig:
+class LoopConfig(Pace):
     """Configure the rate, the chunks and the limits of the robot loop."""
 
-    fps: float = 20.0
-    """Actions per second."""
-    execute: int = 16
-    """Actions of a chunk after which the next one is due."""
-    ahead: int = 4
-    """How many actions before that it is asked for; with 0 the robot waits for it."""
-    blend: int = 3
-    """Actions over which a chunk takes over from the one before."""
-    max_age: float = 1.0
-    """Seconds; a chunk whose observation is older when it arrives is not executed."""
     max_steps: int = 500
     """Actions after which the episode ends."""
     seed: int = 0
@@ -75,10 +66,9 @@ class LoopConfig:
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
-        if not self.fps > 0 or self.max_age <= 0 or min(self.execute, self.max_steps) < 1:
-            raise InvalidOption("fps, max_age, execute and max_steps must be positive")
-        if not 0 <= self.ahead <= self.execute or self.blend < 0:
-            raise InvalidOption(f"ahead must be 0…{self.execute} and blend at least 0, got {self.ahead}, {self.blend}")
+        super().__post_init__()
+        if self.max_steps < 1:
+            raise InvalidOption(f"max_steps must be positive, got {self.max_steps}")
 
 
 @dataclass

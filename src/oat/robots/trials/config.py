@@ -8,6 +8,7 @@ from typing import Annotated
 import tyro
 
 from oat.errors import InvalidOption
+from oat.robots.pace import Pace
 
 _METHOD = re.compile(r"(?P<name>[^=,]+)=(?P<policy>[^,]+)(?:,num_tokens=(?P<num_tokens>[1-9]\d*))?")
 _MOST_METHODS = 26  # a letter stands for each
@@ -39,25 +40,16 @@ class Contender:
 
 
 @dataclass(frozen=True)
-class Driving:
+class Driving(Pace):
     """Configure how the robot is driven, alike for every method."""
 
-    fps: float = 20.0
-    """Actions per second."""
-    execute: int = 16
-    """Actions of a chunk after which the next one is due."""
-    ahead: int = 4
-    """How many actions before that it is asked for; with 0 the robot waits for it."""
-    blend: int = 3
-    """Actions over which a chunk takes over from the one before."""
-    max_age: float = 1.0
-    """Seconds; a chunk whose observation is older when it arrives is not executed."""
     seconds: float = 60.0
     """Seconds after which a trial ends by itself."""
 
     def __post_init__(self) -> None:
-        if not min(self.fps, self.max_age, self.seconds) > 0:
-            raise InvalidOption("fps, max_age and seconds must be positive")
+        super().__post_init__()
+        if not self.seconds > 0:
+            raise InvalidOption(f"seconds must be positive, got {self.seconds:g}")
 
 
 @dataclass(frozen=True)

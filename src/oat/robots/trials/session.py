@@ -4,7 +4,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Protocol, runtime_checkable
 
@@ -13,6 +13,7 @@ import numpy as np
 from oat.errors import UndecodableTokens
 from oat.interfaces import Robot
 from oat.robots.loop import ChunkSource, LoopConfig, LoopReport, drive
+from oat.robots.pace import Pace
 from oat.robots.trials.log import TrialLog, TrialRecord, Verdict
 from oat.robots.trials.plan import Trial, TrialPlan
 from oat.serving.client import stack_history
@@ -116,12 +117,9 @@ def _run(log: TrialLog, trial: Trial, robot: Robot, judge: Judge, source: ChunkS
 def _loop(plan: TrialPlan, trial: Trial) -> LoopConfig:
     """Return the configuration of the robot loop for a trial."""
     driving = plan.driving
+    pace = {each.name: getattr(driving, each.name) for each in fields(Pace)}
     return LoopConfig(
-        fps=driving.fps,
-        execute=driving.execute,
-        ahead=driving.ahead,
-        blend=driving.blend,
-        max_age=driving.max_age,
+        **pace,
         max_steps=math.ceil(driving.fps * driving.seconds) + 1,  # the clock ends it
         seed=plan.sampling_seed(trial),
     )
