@@ -1,6 +1,7 @@
 """figure-learning at scale smoke: every method with every number of minutes, and nothing trained twice."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from oat.experiments import learning
 from oat.experiments.config import ReproduceConfig
 from oat.experiments.experiment import load_experiment
 from oat.experiments.reproduce import reproduce
+from oat.experiments.study import budget as budgets
 from oat.experiments.study.budget import StepBudget
 from oat.experiments.study.methods import OAT, UNORDERED, with_minutes
 from oat.experiments.study.scales import SCALES
@@ -22,10 +24,22 @@ from oat.tables.table import Table
 LABELS = ("BC", "DP", "QueST", "OAT×_8", "OAT_8")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _few_steps() -> Iterator[None]:
+    """A moment of training is rounded to ten steps, and not to fifty."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(budgets, "_ROUND_TO", 10)
+        yield
+
+
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The OUT of a figure of which only the smaller budget was run."""
+    """The OUT of a figure of which only the smaller budget was run; what two methods' steps take is measured."""
     out = tmp_path_factory.mktemp("learning")
+    folder = out / "smoke" / "detour"
+    folder.mkdir(parents=True)
+    known = ("policies/bc", "policies/dp", "tokenizers/quest", "policies/quest")
+    (folder / "pace.json").write_text(json.dumps(dict.fromkeys(known, 0.1)))
     words = "reproduce figure-learning --sim detour --scale smoke --minutes 0.005 --jobs 1 --out"
     main([*words.split(), str(out)])
     return out

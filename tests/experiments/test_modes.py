@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oat.cli import main
 from oat.errors import InvalidOption, SimulatorError
 from oat.experiments import modes, paths
 from oat.experiments.config import ReproduceConfig
@@ -21,14 +20,6 @@ from oat.tables.table import Table
 
 LABELS = ["BC", "DP", "Bin", "FAST", "QueST", "OAT×_8", "OAT_1", "OAT_2", "OAT_4", "OAT_8"]
 WAYS = ("left, %", "right, %", "obstacle, %", "neither, %")
-
-
-@pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The OUT of `oat reproduce figure-modes --sim detour --scale smoke`."""
-    out = tmp_path_factory.mktemp("modes")
-    main(["reproduce", "figure-modes", "--sim", "detour", "--scale", "smoke", "--out", str(out), "--jobs", "1"])
-    return out
 
 
 def study_in(out: Path) -> Study:
@@ -45,8 +36,8 @@ def shares(table: Table, label: str) -> Sequence[str]:
     return row[-len(WAYS) :]
 
 
-def test_every_method_acts_and_its_ways_are_told(drawn: Path) -> None:
-    table = read_table(drawn)
+def test_every_method_acts_and_its_ways_are_told(detour_study: Path) -> None:
+    table = read_table(detour_study)
     assert [row[0] for row in table.rows] == LABELS
     assert table.columns[-len(WAYS) :] == WAYS
     for label in LABELS:
@@ -54,11 +45,11 @@ def test_every_method_acts_and_its_ways_are_told(drawn: Path) -> None:
     assert sum(note.startswith("claim: ") and "acts better than BC" in note for note in table.notes) == 6
     assert any(note.startswith("demonstrations: ") for note in table.notes)
     assert not any("not measured" in note or "not run" in note for note in table.notes)
-    assert (study_in(drawn).folder / "figures" / "figure-modes.png").read_bytes().startswith(b"\x89PNG")
+    assert (study_in(detour_study).folder / "figures" / "figure-modes.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_paths_belong_to_the_records(drawn: Path) -> None:
-    study = study_in(drawn)
+def test_paths_belong_to_the_records(detour_study: Path) -> None:
+    study = study_in(detour_study)
     evaluation = EvaluationRun(OAT)
     found = paths.read_paths(study, evaluation)
     records = [record for group in study.records(evaluation).values() for record in group]
@@ -69,34 +60,34 @@ def test_paths_belong_to_the_records(drawn: Path) -> None:
     assert len(paths.read_demonstrated_paths(study)) == SCALES["smoke"].demonstrations
 
 
-def test_paths_are_measured_once(drawn: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_measured_once(detour_study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("measured again")
 
     monkeypatch.setattr(paths, "_run_again", refuse)
-    modes.measure(study_in(drawn))
+    modes.measure(study_in(detour_study))
 
 
-def test_an_episode_that_does_not_repeat_has_no_path(drawn: Path) -> None:
-    (record, *_) = study_in(drawn).records(EvaluationRun(BC))[None]
+def test_an_episode_that_does_not_repeat_has_no_path(detour_study: Path) -> None:
+    (record, *_) = study_in(detour_study).records(EvaluationRun(BC))[None]
     with pytest.raises(SimulatorError, match="did not repeat as recorded, so there is no path of it"):
         paths._check_repeats(record, replace(record, steps=record.steps - 1))
 
 
-def test_chunks_are_executed_in_the_plane(drawn: Path) -> None:
+def test_chunks_are_executed_in_the_plane(detour_study: Path) -> None:
     """Another figure, which draws the hand's path in two of its directions: here there are no more."""
-    reproduce(ReproduceConfig(("figure-coarse-to-fine",), "smoke", "detour", out=drawn, jobs=1))
-    (table,) = load_tables(study_in(drawn).folder / "tables" / "figure-coarse-to-fine.json")
+    reproduce(ReproduceConfig(("figure-coarse-to-fine",), "smoke", "detour", out=detour_study, jobs=1))
+    (table,) = load_tables(study_in(detour_study).folder / "tables" / "figure-coarse-to-fine.json")
     assert any(note.startswith("executed: the chunks of 1 of the episodes") for note in table.notes)
 
 
-def test_published_it_is_printed_and_drawn_again(drawn: Path, tmp_path: Path) -> None:
-    again = ReproduceConfig(("figure-modes",), "smoke", "detour", out=drawn, only_tables=True, publish=tmp_path)
+def test_published_it_is_printed_and_drawn_again(detour_study: Path, tmp_path: Path) -> None:
+    again = ReproduceConfig(("figure-modes",), "smoke", "detour", out=detour_study, only_tables=True, publish=tmp_path)
     reproduce(again)
     picture = study_in(tmp_path).folder / "figures" / "figure-modes.png"
     picture.unlink()
     reproduce(replace(again, out=tmp_path, publish=None))
-    assert read_table(tmp_path) == read_table(drawn)
+    assert read_table(tmp_path) == read_table(detour_study)
     assert picture.exists()
 
 

@@ -25,7 +25,7 @@ from oat.tables.files import load_tables
 from oat.tables.latex import to_latex
 from oat.tables.markdown import to_markdown
 
-SUCCESS_TABLES: tuple[str, ...] = ("table-sim", "table-ordering", "table-horizons", "table-codebook")
+ABLATIONS: tuple[str, ...] = ("table-ordering", "table-horizons", "table-codebook")
 
 
 @pytest.fixture(autouse=True)
@@ -33,10 +33,14 @@ def narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
 
 
-@pytest.mark.parametrize("name", SUCCESS_TABLES)
-def test_a_table_runs(name: str, smoke_study: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["reproduce", name, "--scale", "smoke", "--out", str(smoke_study), "--jobs", "2"])
-    folder = smoke_study / "smoke" / "metaworld"
+@pytest.mark.parametrize(
+    ("sim", "name"), [("metaworld", "table-sim"), *(("detour", name) for name in ABLATIONS)], ids=lambda value: value
+)
+def test_a_table_runs(sim: str, name: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> None:
+    out: Path = request.getfixturevalue("smoke_study" if sim == "metaworld" else "detour_study")
+    capsys.readouterr()
+    main(["reproduce", name, "--sim", sim, "--scale", "smoke", "--out", str(out), "--jobs", "2"])
+    folder = out / "smoke" / sim
     tables = load_tables(folder / "tables" / f"{name}.json")
     shown = " ".join(capsys.readouterr().out.split())
     for table in tables:
@@ -47,11 +51,10 @@ def test_a_table_runs(name: str, smoke_study: Path, capsys: pytest.CaptureFixtur
         assert to_latex(table) in (folder / "tables" / f"{name}.tex").read_text("utf-8")
 
 
-def test_what_is_done_is_not_done_again(smoke_study: Path) -> None:
+def test_what_is_done_is_not_done_again(detour_study: Path) -> None:
     """The second time there is nothing to do but to print."""
-    config = ReproduceConfig(("table-codebook",), "smoke", out=smoke_study)
-    reproduce(config)
-    done = smoke_study / "smoke" / "metaworld" / "done"
+    config = ReproduceConfig(("table-codebook",), "smoke", "detour", out=detour_study)
+    done = detour_study / "smoke" / "detour" / "done"
     before = {file: file.stat().st_mtime_ns for file in done.iterdir()}
     assert any("policies-oat-seed0" in file.name for file in before)
     begin = time.perf_counter()
@@ -60,27 +63,28 @@ def test_what_is_done_is_not_done_again(smoke_study: Path) -> None:
     assert before == {file: file.stat().st_mtime_ns for file in done.iterdir()}
 
 
-def test_what_is_published_is_enough_for_the_tables(smoke_study: Path, tmp_path: Path) -> None:
+def test_what_is_published_is_enough_for_the_tables(detour_study: Path, tmp_path: Path) -> None:
     """Without checkpoints, demonstrations and logs."""
-    reproduce(ReproduceConfig(("table-codebook",), "smoke", out=smoke_study, publish=tmp_path))
-    folder = tmp_path / "smoke" / "metaworld"
+    config = ReproduceConfig(("table-codebook",), "smoke", "detour", out=detour_study, publish=tmp_path)
+    reproduce(config)
+    folder = tmp_path / "smoke" / "detour"
     assert {path.name for path in folder.iterdir()} <= {
         "done",
         "records",
         "tables",
         "figures",
+        "paths",
         "trials",
         "latency.json",
     }
     table = folder / "tables" / "table-codebook.md"
     before = table.read_text("utf-8")
     table.unlink()
-    reproduce(ReproduceConfig(("table-codebook",), "smoke", out=tmp_path, only_tables=True))
+    reproduce(replace(config, out=tmp_path, only_tables=True, publish=None))
     assert table.read_text("utf-8") == before
 
 
 def test_a_result_of_another_command_is_refused(smoke_study: Path) -> None:
-    reproduce(ReproduceConfig(("table-codebook",), "smoke", out=smoke_study))
     study = Study(SCALES["smoke"], "metaworld", smoke_study / "smoke" / "metaworld")
     other = replace(study, scale=replace(study.scale, steps=21))
     with pytest.raises(InvalidOption, match=r"made by `oat fit .*--steps 20.*` *, which is not `oat fit .*--steps 21"):
@@ -156,7 +160,7 @@ def test_seeds() -> None:
     assert count(OAT, replace(study, seeds=2)) == 2
 
 
-@pytest.mark.parametrize("name", ["table-ordering", "table-horizons", "table-codebook"])
+@pytest.mark.parametrize("name", ABLATIONS)
 def test_seeds_of_ablations(name: str) -> None:
     """One on a processor, as many as asked for, five as in the paper."""
 

@@ -1,6 +1,5 @@
-"""Exports of small policies for tests, each made once per process."""
+"""Exports of small policies for tests, each made once per run."""
 
-import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -8,13 +7,17 @@ from oat.export.export import export_policy
 from oat.io.training_record import TrainingRecord
 from oat.policies import Policy
 from tests.policies.small import policy_of
+from tests.shared import made_once
 
 
 @cache
 def exported(kind: str) -> tuple[Policy, Path]:
-    """A policy of the kind, and the directory of its export."""
-    policy, folder = policy_of(kind), Path(tempfile.mkdtemp(prefix=f"oat-{kind}-"))
+    """A policy of the kind, and the directory of its export; the policy's checkpoint lies beside it."""
+    policy = policy_of(kind)
     policy.training_record = TrainingRecord(seed=4)
-    policy.save(folder / "policy")
-    export_policy(folder / "policy", folder / "export")
-    return policy, folder / "export"
+
+    def make(folder: Path) -> None:
+        policy.save(folder / "policy")
+        export_policy(folder / "policy", folder / "export")
+
+    return policy, made_once(f"{kind}-policy", make) / "export"
