@@ -25,8 +25,8 @@ from oat.sims.metaworld import MetaWorld
 TASKS = ("button-press", "drawer-open")
 
 
-def run(out: Path, tasks: tuple[str, ...] = TASKS, episodes: int = 3, **options: object) -> Episodes:
-    collect_demonstrations(CollectConfig("metaworld", tasks, out, episodes, **options))  # type: ignore[arg-type]
+def run(out: Path, tasks: tuple[str, ...] = TASKS, episodes: int = 3, workers: int = 1, **options: object) -> Episodes:
+    collect_demonstrations(CollectConfig("metaworld", tasks, out, episodes, workers=workers, **options))  # type: ignore[arg-type]
     return open_dataset(out)
 
 
@@ -101,7 +101,7 @@ def _wait_until_gone(group: int) -> None:
 
 def test_finished_attempts_are_not_run_again(reference: Episodes, tmp_path: Path) -> None:
     """A planted attempt is used as it is; gaps before it are filled."""
-    config = CollectConfig("metaworld", ("button-press",), tmp_path / "set", 3)
+    config = CollectConfig("metaworld", ("button-press",), tmp_path / "set", 3, workers=1)
     planted = Demonstration(np.full((2, 4), 0.5, np.float32), {STATE: np.zeros((2, 39), np.float32)}, success=True)
     AttemptStore(_attempts_folder(MetaWorld(), config)).save("button-press", 1, planted)
     collect_demonstrations(config)
@@ -114,7 +114,7 @@ def test_damaged_attempts_are_made_again(
     reference: Episodes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A power failure leaves files empty or cut short, because attempts do not wait for the disk."""
-    config = CollectConfig("metaworld", ("button-press",), tmp_path / "set", 3)
+    config = CollectConfig("metaworld", ("button-press",), tmp_path / "set", 3, workers=1)
     store = AttemptStore(_attempts_folder(MetaWorld(), config))
     planted = Demonstration(np.full((2, 4), 0.5, np.float32), {STATE: np.zeros((2, 39), np.float32)}, success=True)
     files = [store.path("button-press", attempt, True) for attempt in range(3)]
