@@ -168,12 +168,13 @@ def test_the_layers_are_those_that_lint_checks() -> None:
     assert shown.split("\n")[:-1] == [layer.replace("oat.", "") for layer in contract["layers"]]
 
 
-def test_make_test_builds_the_documentation() -> None:
-    assert re.search(r"^test:.*\bdocs\b", MAKEFILE, re.MULTILINE)
+def test_make_docs_is_as_strict_as_the_test_below() -> None:
     assert re.search(r"^docs:.*\n\t.*mkdocs build.*--strict", MAKEFILE, re.MULTILINE)
+    assert re.search(r"^test:(?:.*\n\t)+.*\blint campaign\b(?:.*\n\t)+.*\bunit\b", MAKEFILE, re.MULTILINE)
 
 
 def test_the_site_builds_without_a_warning_and_fetches_nothing(tmp_path: Path) -> None:
+    """For `make test`, which runs the tests and not `make docs` beside them."""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
     environment = {"NO_MKDOCS_2_WARNING": "1", "PATH": "/usr/bin:/bin"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
