@@ -25,7 +25,7 @@ from oat.io.write_errors import explained, leave_refusals_to_callers
 from oat.robots.trials.config import TrialsConfig
 from oat.serving.config import ServeConfig
 from oat.sims.config import CollectConfig
-from oat.training.config import FitConfig, TrainPolicyConfig
+from oat.training.config import CalibrateConfig, FitConfig, TrainPolicyConfig
 
 _RENDERED_SIZE = 128
 _TIDYING_SECONDS = 5.0
@@ -221,6 +221,17 @@ def train(config: TrainPolicyConfig) -> None:
     train_policy(config)
 
 
+def calibrate(config: tyro.conf.OmitArgPrefixes[CalibrateConfig]) -> None:
+    """Make a stopping head for a policy: how far a prefix of its tokens is from the actions it stands for.
+
+    With it, oat eval and oat serve stop each chunk by itself: --stop residual=0.02 --head OUT. The policy is not
+    changed. Held-out demonstrations calibrate it, and a table shows what it does on others.
+    """
+    from oat.training.error_heads import calibrate as run
+
+    run(config)
+
+
 def evaluate(config: tyro.conf.OmitArgPrefixes[EvalConfig]) -> None:
     """Let a policy act in a simulator; every episode becomes a record in OUT, and a table is shown.
 
@@ -337,6 +348,7 @@ VERBS: dict[str, Any] = {
     "encode": encode,
     "decode": decode,
     "train": train_verb(train),
+    "calibrate": calibrate,
     "eval": evaluate,
     "compare": compare,
     "report": report,

@@ -50,7 +50,9 @@ class Countdown:
         self.asked: list[tuple[float, float]] = []
         self.offset, self.delay, self.lost = offset, delay, threading.Event()
 
-    def infer(self, frames: Mapping[str, np.ndarray], task: str, noise: tuple[int, int]) -> Reply:
+    def infer(
+        self, frames: Mapping[str, np.ndarray], task: str, noise: tuple[int, int], previous: np.ndarray | None = None
+    ) -> Reply:
         earlier, now = frames[STATE][:, 0]
         time.sleep(self.delay)
         while self.lost.is_set():
@@ -155,7 +157,9 @@ class Stammering(Countdown):
         super().__init__()
         self.noise: list[tuple[int, int]] = []
 
-    def infer(self, frames: Mapping[str, np.ndarray], task: str, noise: tuple[int, int]) -> Reply:
+    def infer(
+        self, frames: Mapping[str, np.ndarray], task: str, noise: tuple[int, int], previous: np.ndarray | None = None
+    ) -> Reply:
         self.noise.append(noise)
         if len(self.noise) % 3 == 1:
             raise UndecodableTokens("not this time")
