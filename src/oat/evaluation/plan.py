@@ -99,7 +99,7 @@ def choose_decodings(config: EvalConfig, policy: Policy) -> list[Decoding]:
 
 def _executing(decoding: Decoding, policy: Policy, execute: int) -> Decoding:
     """Return the decoding with what it must know of the execution, refusing a rule that is not for it."""
-    if not isinstance(decoding, SampledDecoding):
+    if not (isinstance(decoding, SampledDecoding) and decoding.looks_at_execution):
         return decoding
     told = replace(decoding, executed=min(execute, policy.space.action_horizon))
     policy.check_decoding(told)

@@ -68,7 +68,7 @@ def _small(study: Study) -> bool:
 
 
 def _methods(study: Study) -> dict[Method, Sequence[DecodingRun]]:
-    return {OAT: _RULES[OAT][3:8], DP: _RULES[DP][:2]} if _small(study) else _RULES
+    return {OAT: _RULES[OAT][4:6], DP: _RULES[DP][1:2]} if _small(study) else _RULES
 
 
 def _compared(study: Study, execute: int | None) -> list[EvaluationRun]:
@@ -81,8 +81,9 @@ def _compared(study: Study, execute: int | None) -> list[EvaluationRun]:
 
 
 def _delayed(study: Study) -> list[EvaluationRun]:
-    delays = _DELAYS[1:2] if _small(study) else _DELAYS
-    rules = [rule for delay in delays for rule in _late(delay)]
+    rules = [rule for delay in _DELAYS for rule in _late(delay)]
+    if _small(study):
+        rules = [rule for rule in rules if rule.options.get("commit") == _DELAYS[1]]
     return [replace(run, decoding=rule) for rule in rules for run in study.evaluations((OAT,))]
 
 

@@ -36,7 +36,7 @@ def _adaptive(study: Study) -> list[DecodingRun]:
     unit = _UNITS.get(study.sim, 1.0)
     residual = [f"residual={unit * each:g}" for each in _ERRORS]
     value = [f"value={unit * each:g}" for each in _PRICES]
-    chosen = [residual[1], value[1]] if study.scale.name == "smoke" else [*residual, *value]
+    chosen = residual[1:2] if study.scale.name == "smoke" else [*residual, *value]
     return [DecodingRun(rule, rule.replace("=", "-"), {**_TOKENS, "stop": (rule,)}, needs_head=True) for rule in chosen]
 
 
@@ -47,7 +47,7 @@ def _control(rule: DecodingRun) -> DecodingRun:
 
 def _runs(study: Study) -> list[EvaluationRun]:
     adaptive = _adaptive(study)
-    depths = (1, _LONGEST) if study.scale.name == "smoke" else range(1, _LONGEST + 1)
+    depths = (_LONGEST,) if study.scale.name == "smoke" else range(1, _LONGEST + 1)
     rules = [*map(_fixed, depths), *adaptive, *map(_control, adaptive)]
     return [replace(run, decoding=rule) for rule in rules for run in study.evaluations((OAT,))]
 

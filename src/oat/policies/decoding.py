@@ -58,6 +58,11 @@ class SampledDecoding(Decoding):
             raise InvalidOption(f"to commit to {self.commit} actions, choose among several samples: 1 is drawn")
 
     @property
+    def looks_at_execution(self) -> bool:
+        """Return whether it matters how many actions will be executed."""
+        return self.samples > 1
+
+    @property
     def choice_words(self) -> list[str]:
         """Return the part of the name that tells how one of several samples is chosen."""
         words = [f"{self.choose.label}-of-{self.samples}"] if self.samples > 1 else []
@@ -115,6 +120,11 @@ class TokenDecoding(SampledDecoding):
         if self.remainder:
             words.append("remainder")
         return " ".join(words)
+
+    @property
+    def looks_at_execution(self) -> bool:
+        """Return whether it matters how many actions will be executed, to a rule that chooses or stops."""
+        return self.samples > 1 or self.stop is not None
 
     @property
     def in_one_piece(self) -> bool:

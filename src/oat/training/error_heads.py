@@ -195,18 +195,24 @@ class Outcome:
     """Share of chunks that stop before their last token."""
     within: float
     """Share of those whose error is within the bound; NaN where none stops."""
+    oracle: float
+    """Mean tokens per chunk if every error were known."""
 
 
 def stop_by(head: ErrorHead, measured: Prefixes, epsilon: float) -> Outcome:
     """Return what happens to chunks whose rows stop at the first prefix with a bound of at most epsilon."""
     bounds = head.margin * head.error(measured.hidden, measured.last, measured.counts)
-    enough = bounds <= epsilon
-    length = enough.shape[1]
-    depths = torch.where(enough.any(1), enough.int().argmax(1) + 1, length)
-    early = depths < length
+    depths = _first(bounds <= epsilon)
+    early = depths < bounds.shape[1]
     errors = measured.errors.gather(1, depths[:, None] - 1)[:, 0]
     within = float((errors[early] <= epsilon).float().mean()) if bool(early.any()) else math.nan
-    return Outcome(float(depths.float().mean()), float(early.float().mean()), within)
+    oracle = float(_first(measured.errors <= epsilon).float().mean())
+    return Outcome(float(depths.float().mean()), float(early.float().mean()), within, oracle)
+
+
+def _first(enough: Bool[Tensor, "chunks tokens"]) -> Int64[Tensor, " chunks"]:
+    """Return after how many tokens there are enough for the first time, or all where that never is."""
+    return torch.where(enough.any(1), enough.int().argmax(1) + 1, enough.shape[1])
 
 
 def outcome_table(head: ErrorHead, checking: Prefixes) -> Table:
@@ -217,11 +223,13 @@ def outcome_table(head: ErrorHead, checking: Prefixes) -> Table:
     for epsilon in shown:
         found = stop_by(head, checking, epsilon)
         within = "—" if math.isnan(found.within) else f"{100 * found.within:.1f}"
-        rows.append((f"{epsilon:g}", f"{found.tokens:.2f}", f"{100 * found.stopped:.1f}", within))
+        tokens = (f"{found.tokens:.2f}", f"{found.oracle:.2f}")
+        rows.append((f"{epsilon:g}", *tokens, f"{100 * found.stopped:.1f}", within))
     means = ", ".join(f"{each:.3g}" for each in checking.errors.mean(0).tolist())
     notes = (
         f"{len(checking.errors)} held-out chunks that did not calibrate it; margin {float(head.margin):.2g}",
         f"a chunk that stops shall be within ε in {head.config.share:.0%} of cases",
         f"mean error after 1, 2, … tokens: {means}, in action units, over {head.config.executed} executed actions",
     )
-    return Table("stopping by residual", ("ε", "tokens", "stop early %", "of these within ε %"), tuple(rows), notes)
+    columns = ("ε", "tokens", "an oracle's", "stop early %", "of these within ε %")
+    return Table("stopping by residual", columns, tuple(rows), notes)
