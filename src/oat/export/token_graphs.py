@@ -259,8 +259,7 @@ class GraphTokenPolicy(TokenPredictor, GraphPolicy):
             tokens = {"ids": padded, "lengths": lengths, "times": self._times(decoding.num_actions)}
             also = {name: put(value) for name, value in self._share(decoding).items()}
             also = {**self.repeat_rows({"context": context}, samples), **also} if also else {}
-            states = {key: value.repeat_interleave(samples, 0) for key, value in values.items()}
-            actions = self.actions(states, tokens, also)
+            actions = self.actions(self.repeat_reference(values, samples), tokens, also)
             return _chunk(actions, ids.where(kept, 0), log_probabilities * kept, lengths)
 
         return TokenSource(next_token, make_chunk)

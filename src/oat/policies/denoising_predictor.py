@@ -105,8 +105,7 @@ class DenoisingPredictor(BasePredictor):
         assert noise is not None
         random = noise.repeated(decoding.samples).normal(self.space.action_horizon, self.space.model_dim)
         sample, denoise = self.start_denoising(values, tasks, random)
-        if decoding.samples > 1:
-            values = {key: value.repeat_interleave(decoding.samples, 0) for key, value in values.items()}
+        values = self.repeat_reference(values, decoding.samples)
         times = ddim_times(decoding.steps)
         for number, time in enumerate(times, start=1):
             last = number == len(times)

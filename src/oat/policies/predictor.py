@@ -288,6 +288,10 @@ class BasePredictor(ABC):
         dim = self.space.state_dim
         return {} if key is None or dim is None else {key: (dim,)}
 
+    def repeat_reference(self, values: Values, times: int) -> Values:
+        """Return the state that the action transform refers to, with every row several times, one after the other."""
+        return {key: values[key].repeat_interleave(times, 0) for key in self.reference}
+
     def current_state(self, values: Values) -> Float[Tensor, "batch state"] | None:
         """Return the state that the action transform refers to, if it refers to one."""
         key = self.space.transform.state_key

@@ -194,8 +194,10 @@ class PolicyServer:
         request = read_request(given, self.policy, self.config.names)
         if request.previous is None:
             request = replace(request, previous=episode.rest)
+        episode.rest = None  # a chunk that does not decode leaves none
         answer = await self._inference.infer(request, request.noise or episode.next_noise(), arrived)
-        episode.rest = None if self.config.execute is None else answer.actions[self.config.execute :]
+        if self.config.execute is not None:
+            episode.rest = answer.actions[self.config.execute :]
         self._count(answer, time.perf_counter() - arrived)
         timing = {"infer_ms": 1e3 * answer.seconds}
         if last_total is not None:

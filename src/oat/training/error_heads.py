@@ -63,19 +63,22 @@ def calibrate(config: CalibrateConfig) -> None:
         raise InvalidOption(f"execute must be 1…{policy.space.action_horizon}, got {config.execute}")
     episodes = open_dataset(config.data)
     trained, held_out = split_episodes(episodes, *policy.training_record.split())
-    if len(held_out) < 2:
-        raise InvalidOption(f"two held-out episodes are needed, to calibrate and to check; {config.data} has fewer")
+    if len(held_out) == 0:
+        raise InvalidOption(
+            f"a held-out episode is needed to calibrate by; the policy was trained on all of {config.data}"
+        )
     taught = measure_prefixes(policy, _windows(policy, episodes.select(trained)), config)
     head = train_head(policy, taught, config)
     # The halves are interleaved: episodes are often ordered by task.
     calibrating = measure_prefixes(policy, _windows(policy, episodes.select(held_out[::2])), config)
-    checking = measure_prefixes(policy, _windows(policy, episodes.select(held_out[1::2])), config)
+    others = held_out[1::2]
+    checking = measure_prefixes(policy, _windows(policy, episodes.select(others)), config) if len(others) else None
     head.margin.fill_(conformal_margin(head, calibrating, config.share))
     record = TrainingRecord(
         command=command_line("calibrate", config), data=policy.training_record.data, seed=config.seed
     )
     head.save(config.out, record)
-    Console().print(to_terminal(outcome_table(head, checking)))
+    Console().print(to_terminal(outcome_table(head, checking or calibrating, fresh=checking is not None)))
 
 
 def _windows(policy: AutoregressivePolicy, episodes: Episodes) -> Windows:
@@ -215,8 +218,8 @@ def _first(enough: Bool[Tensor, "chunks tokens"]) -> Int64[Tensor, " chunks"]:
     return torch.where(enough.any(1), enough.int().argmax(1) + 1, enough.shape[1])
 
 
-def outcome_table(head: ErrorHead, checking: Prefixes) -> Table:
-    """Return what stopping does to held-out chunks that neither trained nor calibrated the head."""
+def outcome_table(head: ErrorHead, checking: Prefixes, *, fresh: bool) -> Table:
+    """Return what stopping does to held-out chunks, which if they are fresh did not calibrate the head."""
     ends = (checking.errors[:, -1], checking.errors[:, 0])
     shown: Sequence[float] = sorted({float(f"{float(each.quantile(q)):.2g}") for each in ends for q in _QUANTILES})
     rows = []
@@ -227,7 +230,8 @@ def outcome_table(head: ErrorHead, checking: Prefixes) -> Table:
         rows.append((f"{epsilon:g}", *tokens, f"{100 * found.stopped:.1f}", within))
     means = ", ".join(f"{each:.3g}" for each in checking.errors.mean(0).tolist())
     notes = (
-        f"{len(checking.errors)} held-out chunks that did not calibrate it; margin {float(head.margin):.2g}",
+        f"{len(checking.errors)} held-out chunks, which {'did not calibrate' if fresh else 'calibrated'} the head; "
+        f"margin {float(head.margin):.2g}",
         f"a chunk that stops shall be within ε in {head.config.share:.0%} of cases",
         f"mean error after 1, 2, … tokens: {means}, in action units, over {head.config.executed} executed actions",
     )
