@@ -68,7 +68,9 @@ def run(
 ) -> dict[int, EpisodeRecord]:
     records: list[EpisodeRecord] = []
     with closing(pool or open_pool()) as workers:
-        Rollout(policy or make_policy(), workers, batch, lambda record, video: records.append(record)).run(episodes)
+        Rollout(policy or make_policy(), workers, batch, lambda record, video: records.append(record), PROTOCOL).run(
+            episodes
+        )
     assert len(records) == len(episodes)
     return {record.key.condition: record for record in records}
 
@@ -194,7 +196,7 @@ def test_what_cannot_be_built_ends_the_run(tmp_path: Path) -> None:
 def test_what_does_not_decode_holds_still_and_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = make_policy()
 
-    def nothing(observation: object, *_: object, pad_to: int) -> Chunk:
+    def nothing(observation: object, *_: object, pad_to: int, previous: Previous) -> Chunk:
         rows = len(observation)  # type: ignore[arg-type]
         actions = torch.full((rows, HORIZON, DIM), torch.nan)
         return Chunk(actions, torch.zeros(rows, dtype=torch.bool), torch.full((rows,), 5))

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from oat.errors import InvalidOption, unknown_name
 from oat.evaluation.records import COMPRESSED_RECORDS_FILE, RECORDS_FILE, read_records
@@ -17,6 +17,7 @@ STOP_RULES = ("fixed", "matched", "residual", "value")
 _WITH_HEAD = ("residual", "value")
 
 
+@runtime_checkable
 class ChoosesAmongSamples(Protocol):
     """Describe what commands that choose among samples are told."""
 

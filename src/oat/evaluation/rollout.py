@@ -67,15 +67,15 @@ class _Running:
     """What the last chunk says to do after the actions that are executed of it; None if it did not decode."""
     jumps: list[float] = field(default_factory=list)
 
-    def splice(self, chunk: np.ndarray, execute: int, delay: int) -> np.ndarray:
+    def splice(self, chunk: np.ndarray, protocol: Protocol) -> np.ndarray:
         """Return what is executed from here: while the chunk is computed, the rest of the one before."""
-        committed = chunk[:0] if self.rest is None else self.rest[:delay]
+        committed = chunk[:0] if self.rest is None else self.rest[: protocol.delay]
         late = len(committed)
         before = [*self.executed[-1:], committed]
         acted = np.concatenate(before) if self.executed else committed
         if len(acted):
             self.jumps.append(float(np.linalg.norm(chunk[late] - acted[-1])))
-        self.rest = chunk[execute:]
+        self.rest = chunk[protocol.execute :]
         return np.concatenate([committed, chunk[late:]])
 
     def advance(self, segment: Segment) -> None:
@@ -126,11 +126,10 @@ class Rollout:
         pool: EnvironmentPool[Any],
         batch: int,
         finish: Finish,
-        protocol: Protocol | None = None,
+        protocol: Protocol,
     ) -> None:
         self._policy = policy
-        self._execute = policy.space.action_horizon if protocol is None else protocol.execute
-        self._delay = 0 if protocol is None else protocol.delay
+        self._protocol = protocol
         self._pool = pool
         self._batch = batch
         self._finish = finish
@@ -230,7 +229,7 @@ class Rollout:
         for row, (slot, state) in enumerate(zip(slots, states, strict=True)):
             # What did not decode must not be executed: the robot holds still instead.
             if valid[row]:
-                acted: np.ndarray | None = state.splice(actions[row], self._execute, self._delay)
+                acted: np.ndarray | None = state.splice(actions[row], self._protocol)
             else:
                 acted = None
                 state.rest = None

@@ -200,7 +200,7 @@ class Contrast(ChoosingRule):
         ahead = candidates.actions[:, :, : candidates.executed]
         backward = _distances_to_previous(candidates, self.decay)
         near = _mean_distances(ahead, ahead, candidates.valid)
-        negatives = candidates.weaker[:, :, : candidates.executed]
+        negatives = candidates.weaker[:, :, : ahead.shape[2]]
         far = _mean_distances(ahead, negatives, negatives.isfinite().all(-1).all(-1))
         return backward.where(backward.isfinite(), 0.0) + near - far
 
