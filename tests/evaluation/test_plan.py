@@ -202,7 +202,7 @@ def test_who_demonstrated_is_recorded(oat: Path, tmp_path: Path) -> None:
         ("oat", {"seeds": 0}, InvalidOption, "seeds must be at least 1"),
         ("oat", {"workers": 0}, InvalidOption, "workers must be at least 1"),
         ("oat", {"batch": 0}, InvalidOption, "batch must be at least 1"),
-        ("oat", {"videos": -1}, InvalidOption, "videos and first_seed must be at least 0"),
+        ("oat", {"videos": -1}, InvalidOption, "videos must be at least 0"),
         ("bin", {"num_tokens": (4,)}, InvalidOption, "no prefixes"),
         ("diffusion", {"num_tokens": (4,)}, InvalidOption, "generates no tokens"),
         ("diffusion", {"greedy": True}, InvalidOption, "generates no tokens"),

@@ -92,10 +92,10 @@ class EvalConfig:
         for name, count in counts.items():
             if count is not None and count < 1:
                 raise InvalidOption(f"{name} must be at least 1, got {count}")
-        least_zero = {"videos": self.videos, "first_seed": self.first_seed, "delay": self.delay, "commit": self.commit}
-        if min(least_zero.values()) < 0:
-            given = " and ".join(map(str, least_zero.values()))
-            raise InvalidOption(f"{' and '.join(least_zero)} must be at least 0, got {given}")
+        may_be_none = {"videos": self.videos, "first_seed": self.first_seed, "delay": self.delay, "commit": self.commit}
+        for name, count in may_be_none.items():
+            if count < 0:
+                raise InvalidOption(f"{name} must be at least 0, got {count}")
         for name, values in (("tasks", self.tasks), ("num_tokens", self.num_tokens), ("stop", self.stop)):
             if len(set(values)) != len(values):
                 raise InvalidOption(f"{name} must be distinct, got {' '.join(map(str, values))}")
