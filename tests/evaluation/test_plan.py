@@ -99,8 +99,9 @@ def test_ways_to_choose_and_to_stop_have_names(oat: Path, diffusion: Path, tmp_p
     assert names(diffusion, samples=2, choose="contrast") == {"10 steps contrast-of-2"}
     weaker = f"contrast({fingerprint(diffusion)})-of-2"
     assert names(oat, samples=2, choose="contrast", weaker=diffusion) == {f"K=8 {weaker}"}
-    (executed,) = {e.decoding.executed for e in plan(oat, samples=2, execute=8).episodes}
-    assert executed == 8
+    assert names(oat, stop=("random=50/0/50",)) == {"K=8 random-depth=50/0/50"}
+    chosen = [e.decoding for e in plan(oat, samples=2, execute=8).episodes]
+    assert {each.executed for each in chosen if isinstance(each, TokenDecoding)} == {8}
 
 
 def test_a_delay_is_another_protocol(oat: Path) -> None:

@@ -52,16 +52,17 @@ class EvalConfig:
     samples: int = 1
     """N: draw so many chunks and execute one of them; more than one are sampled, whatever the policy was trained
     for."""
-    choose: Literal["likelihood", "medoid", "coherent", "contrast"] = "medoid"
-    """Which of several samples is executed: the most likely, the one nearest to the others, the one nearest to the rest
-    of the previous chunk, or that and unlike a weaker policy."""
+    choose: str = "medoid"
+    """Which of several samples is executed: likelihood, the most likely; medoid, the one nearest to the others;
+    coherent, the one nearest to the rest of the previous chunk; contrast, that and unlike a weaker policy."""
     weaker: Path | None = None
     """The weaker policy of --choose contrast, a checkpoint or run; by default the same one after its first step."""
     binary: tuple[int, ...] = ()
     """Dimensions of an action with two values, such as a gripper's, which --choose medoid decides by majority."""
     stop: tuple[str, ...] = ()
     """When each chunk has enough tokens, one evaluation for each rule: residual=0.02 and value=0.001 with --head, in
-    action units; fixed=4; matched=RECORDS draws as many tokens as another evaluation took, at random."""
+    action units; fixed=4; random=20/30/50 has one, two or three tokens in so many percent of chunks, and
+    matched=RECORDS as many as another evaluation took, at random."""
     head: Path | None = None
     """The stopping head of residual and value, which oat calibrate makes."""
     delay: int = 0

@@ -11,9 +11,10 @@ from oat.io.checkpoints import find_checkpoint, fingerprint
 from oat.policies import load_policy
 from oat.policies.choosing import ChoosingRule, make_choosing_rule
 from oat.policies.error_head import ErrorHead
-from oat.policies.stopping import DepthRule, Fixed, RandomDepth, Residual, Value
+from oat.policies.stopping import DEPTH_RULES, DepthRule, Fixed, RandomDepth, Residual, Value
 
-STOP_RULES = ("fixed", "matched", "residual", "value")
+MATCHED = "matched"
+"""Names no rule of its own: depths are drawn at random as another evaluation had them."""
 _WITH_HEAD = ("residual", "value")
 
 
@@ -61,21 +62,25 @@ def stopping_rules(named: Sequence[str], head: Path | None) -> tuple[DepthRule, 
 
 def _stopping_rule(named: str, head: ErrorHead | None) -> DepthRule:
     name, _, value = named.partition("=")
-    if name not in STOP_RULES:
-        raise unknown_name("stopping rule", name, STOP_RULES)
-    if name == "matched":
+    if name == MATCHED:
         return RandomDepth.like(count_depths(Path(value)))
+    if name not in DEPTH_RULES:
+        raise unknown_name("stopping rule", name, (*DEPTH_RULES, MATCHED))
     try:
-        number = float(value)
+        numbers = [float(each) for each in value.split("/")]
     except ValueError as error:
         raise InvalidOption(f"--stop {name} needs a number, such as {name}=2, got {named!r}") from error
+    if name == "random":
+        return RandomDepth(tuple(percent / 100 for percent in numbers))
     if name == "fixed":
-        if number != int(number):
+        if not numbers[0].is_integer():
             raise InvalidOption(f"--stop fixed needs a whole number of tokens, got {value}")
-        return Fixed(int(number))
+        return Fixed(int(numbers[0]))
+    if name not in _WITH_HEAD:
+        return DEPTH_RULES[name](*numbers)
     if head is None:
         raise InvalidOption(f"--stop {name} needs --head, which oat calibrate makes")
-    return Residual(number, head) if name == "residual" else Value(number, head)
+    return Residual(numbers[0], head) if name == "residual" else Value(numbers[0], head)
 
 
 def count_depths(folder: Path) -> Counter[int]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from oat.evaluation.claims import Claim
 from oat.experiments.decoding_timings import read_decoding_timings, time_decodings
@@ -16,8 +17,8 @@ NAME = "table-decoding"
 _SAMPLES = 8
 _EXECUTED = (None, 8)  # the protocol's 16, and half as many
 _DELAYS = (0, 2, 4, 8)
-_TOKENS = {"decoding": "tokens"}  # without a remainder: what the tokens alone decide
-_SEVERAL = {"samples": _SAMPLES}
+_TOKENS: dict[str, Any] = {"decoding": "tokens"}  # without a remainder: what the tokens alone decide
+_SEVERAL: dict[str, Any] = {"samples": _SAMPLES}
 
 SAMPLING = DecodingRun("sampled", "sampled", {"decoding": "paper"})
 GREEDY = DecodingRun("greedy", "greedy", {**_TOKENS, "greedy": True})

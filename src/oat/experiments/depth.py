@@ -18,7 +18,7 @@ from oat.tables.success import COST_COLUMNS
 from oat.tables.table import Table
 
 NAME = "table-depth"
-_TOKENS = {"decoding": "tokens"}  # a remainder would hide what tokens add
+_TOKENS: dict[str, Any] = {"decoding": "tokens"}  # a remainder would hide what tokens add
 _LONGEST = OAT.prefixes[-1]
 _UNITS = {"pusht": 256.0}
 """What an action's numbers span, halved; elsewhere they span -1 to 1."""

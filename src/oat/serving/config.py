@@ -3,7 +3,6 @@
 import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import tyro
 
@@ -34,9 +33,9 @@ class ServeConfig:
     """Take the most likely token always, whatever the policy was trained for."""
     samples: int = 1
     """N: draw so many chunks and send one of them; more than one are sampled, whatever the policy was trained for."""
-    choose: Literal["likelihood", "medoid", "coherent", "contrast"] = "medoid"
-    """Which of several samples is sent: the most likely, the one nearest to the others, the one nearest to the rest of
-    the client's previous chunk, or that and unlike a weaker policy."""
+    choose: str = "medoid"
+    """Which of several samples is sent: likelihood, the most likely; medoid, the one nearest to the others; coherent,
+    the one nearest to the rest of the client's previous chunk; contrast, that and unlike a weaker policy."""
     weaker: Path | None = None
     """The weaker policy of --choose contrast, a checkpoint or run; by default the same one after its first step."""
     binary: tuple[int, ...] = ()
