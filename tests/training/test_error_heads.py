@@ -9,6 +9,7 @@ import torch
 from oat.cli import main
 from oat.data.episodes import open_dataset
 from oat.errors import InvalidOption
+from oat.evaluation.decoding_rules import stopping_rules
 from oat.io.training_record import TrainingRecord
 from oat.policies import TokenDecoding, load_policy
 from oat.policies.autoregressive import AutoregressivePolicy
@@ -88,6 +89,20 @@ def test_generating_gives_the_states_that_teaching_gave(calibrated: tuple[Autore
     assert stopped.steps.tolist() == expected.tolist()
     priced = policy.predict_chunk(observe(5), TokenDecoding(greedy=True, stop=Value(1e6, head)))
     assert priced.steps.tolist() == [1] * 5
+
+
+def test_percentages_are_of_what_held_out_chunks_have(
+    calibrated: tuple[AutoregressivePolicy, ErrorHead], tmp_path: Path
+) -> None:
+    _, head = calibrated
+    head.save(tmp_path / "head", TrainingRecord())
+    residual, value = stopping_rules(("residual=50%", "value=10%"), tmp_path / "head")
+    assert isinstance(residual, Residual)
+    assert isinstance(value, Value)
+    assert residual.epsilon == pytest.approx(float(head.margin * (head.means[-1] + head.means[0]) / 2))
+    assert value.price == pytest.approx(float(head.means[0] - head.means[-1]) / 70)
+    with pytest.raises(InvalidOption, match="a percentage is for"):
+        stopping_rules(("fixed=50%",), None)
 
 
 def test_what_cannot_be_calibrated_is_refused(tmp_path: Path) -> None:

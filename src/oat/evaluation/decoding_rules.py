@@ -67,9 +67,11 @@ def _stopping_rule(named: str, head: ErrorHead | None) -> DepthRule:
     if name not in DEPTH_RULES:
         raise unknown_name("stopping rule", name, (*DEPTH_RULES, MATCHED))
     try:
-        numbers = [float(each) for each in value.split("/")]
+        numbers = [float(each) for each in value.removesuffix("%").split("/")]
     except ValueError as error:
         raise InvalidOption(f"--stop {name} needs a number, such as {name}=2, got {named!r}") from error
+    if value.endswith("%") and name not in _WITH_HEAD:
+        raise InvalidOption(f"a percentage is for --stop {' or '.join(_WITH_HEAD)}, got {named!r}")
     if name == "random":
         return RandomDepth(tuple(percent / 100 for percent in numbers))
     if name == "fixed":
@@ -80,7 +82,10 @@ def _stopping_rule(named: str, head: ErrorHead | None) -> DepthRule:
         return DEPTH_RULES[name](*numbers)
     if head is None:
         raise InvalidOption(f"--stop {name} needs --head, which oat calibrate makes")
-    return Residual(numbers[0], head) if name == "residual" else Value(numbers[0], head)
+    share = numbers[0] / 100 if value.endswith("%") else None
+    if name == "residual":
+        return Residual(numbers[0] if share is None else head.tolerance(share), head)
+    return Value(numbers[0] if share is None else head.price(share), head)
 
 
 def count_depths(folder: Path) -> Counter[int]:

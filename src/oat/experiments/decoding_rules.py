@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from oat.evaluation.claims import Claim
+from oat.evaluation.records import EpisodeRecord
 from oat.experiments.decoding_timings import read_decoding_timings, time_decodings
 from oat.experiments.study.decodings import DecodingRun
 from oat.experiments.study.methods import DP, OAT, QUEST, UNORDERED, Method
@@ -112,8 +113,18 @@ def read_decoding_rows(study: Study, runs: Sequence[EvaluationRun]) -> list[Row]
     for run in runs:
         name = label(run)
         made = Row(name, (), training_steps(study, run), milliseconds=taken.get(name))
-        rows[name] = with_seed(rows.setdefault(name, made), study, run, tuple(study.all_records(run)))
+        rows[name] = with_seed(rows.setdefault(name, made), study, run, tuple(_named_alike(study, run)))
     return list(rows.values())
+
+
+def _named_alike(study: Study, run: EvaluationRun) -> Iterator[EpisodeRecord]:
+    """Yield an evaluation's records by the name of its way to decode.
+
+    Their own names hold numbers that differ between trainings, such as a bound that a head is calibrated for.
+    """
+    assert run.decoding is not None
+    for record in study.all_records(run):
+        yield replace(record, key=replace(record.key, decoding=run.decoding.label))
 
 
 def tables(study: Study) -> list[Table]:

@@ -20,10 +20,9 @@ from oat.tables.table import Table
 NAME = "table-depth"
 _TOKENS: dict[str, Any] = {"decoding": "tokens"}  # a remainder would hide what tokens add
 _LONGEST = OAT.prefixes[-1]
-_UNITS = {"pusht": 256.0}
-"""What an action's numbers span, halved; elsewhere they span -1 to 1."""
-_ERRORS = (0.03, 0.06, 0.12)
-_PRICES = (0.002, 0.006, 0.02)
+# Relative to each head's own errors: benchmarks differ in units, and trainings in how well they tokenize.
+_RESIDUAL = ("residual=10%", "residual=30%", "residual=60%")
+_VALUE = ("value=20%", "value=60%", "value=150%")
 _BINS = 20  # of an episode, for tokens over time
 
 
@@ -32,12 +31,12 @@ def _fixed(tokens: int) -> DecodingRun:
 
 
 def _adaptive(study: Study) -> list[DecodingRun]:
-    """Return the rules that decide for each chunk, at several settings in the benchmark's units."""
-    unit = _UNITS.get(study.sim, 1.0)
-    residual = [f"residual={unit * each:g}" for each in _ERRORS]
-    value = [f"value={unit * each:g}" for each in _PRICES]
-    chosen = residual[1:2] if study.scale.name == "smoke" else [*residual, *value]
-    return [DecodingRun(rule, rule.replace("=", "-"), {**_TOKENS, "stop": (rule,)}, needs_head=True) for rule in chosen]
+    """Return the rules that decide for each chunk, at several settings."""
+    chosen = _RESIDUAL[1:2] if study.scale.name == "smoke" else (*_RESIDUAL, *_VALUE)
+    return [
+        DecodingRun(rule, rule.replace("=", "-").rstrip("%"), {**_TOKENS, "stop": (rule,)}, needs_head=True)
+        for rule in chosen
+    ]
 
 
 def _control(rule: DecodingRun) -> DecodingRun:

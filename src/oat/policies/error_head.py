@@ -59,6 +59,7 @@ class ErrorHead(nn.Module):
     vectors: Tensor
     margin: Tensor
     scale: Tensor
+    means: Tensor
 
     def __init__(self, config: HeadConfig) -> None:
         super().__init__()
@@ -67,6 +68,7 @@ class ErrorHead(nn.Module):
         self.register_buffer("vectors", torch.zeros(config.outputs, config.hidden))
         self.register_buffer("margin", torch.tensor(torch.inf))  # nothing is known before calibration
         self.register_buffer("scale", torch.ones(()))  # the mean error of the first prefix
+        self.register_buffer("means", torch.zeros(config.longest))  # held-out errors after 1, 2, … tokens
 
     def forward(
         self, hidden: Float[Tensor, "*n hidden"], last: Int64[Tensor, "*n"], tokens: Int64[Tensor, "*n"]
@@ -90,6 +92,14 @@ class ErrorHead(nn.Module):
     def drop(self, state: RowState) -> Float[Tensor, " rows"]:
         """Return by how much the next token is expected to lower the error."""
         return self(*_inputs(state))[..., 1] * self.scale
+
+    def tolerance(self, share: float) -> float:
+        """Return the bound that lies between the mean errors of all tokens (0) and of one (1)."""
+        return float(self.margin * (self.means[-1] + share * (self.means[0] - self.means[-1])))
+
+    def price(self, share: float) -> float:
+        """Return a part of what a token lowers the error by on average."""
+        return float(share * (self.means[0] - self.means[-1]) / max(1, self.config.longest - 1))
 
     def check(self, predictor: "BasePredictor", executed: int | None) -> None:
         """Raise `InvalidOption` for a policy or a number of executed actions that it was not calibrated for."""

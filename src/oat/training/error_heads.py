@@ -74,6 +74,7 @@ def calibrate(config: CalibrateConfig) -> None:
     others = held_out[1::2]
     checking = measure_prefixes(policy, _windows(policy, episodes.select(others)), config) if len(others) else None
     head.margin.fill_(conformal_margin(head, calibrating, config.share))
+    head.means.copy_(calibrating.errors.mean(0))
     record = TrainingRecord(
         command=command_line("calibrate", config), data=policy.training_record.data, seed=config.seed
     )
