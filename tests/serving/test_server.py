@@ -130,7 +130,7 @@ def test_rules_are_chosen_by_the_command_line(tmp_path: Path) -> None:
     policy.save(tmp_path / "policy")
     options = {"samples": 3, "choose": "coherent", "execute": 4, "commit": 2, "stop": "fixed=5"}
     _, decoding = load_servable(ServeConfig(tmp_path / "policy", **options))  # type: ignore[arg-type]
-    assert decoding == TokenDecoding(8, samples=3, choose=Coherent(), executed=4, commit=2, stop=Fixed(5))
+    assert decoding == TokenDecoding(samples=3, choose=Coherent(), executed=4, commit=2, stop=Fixed(5))
     with pytest.raises(InvalidOption, match="at least 1"):
         ServeConfig(tmp_path, samples=0)
     with pytest.raises(InvalidOption, match="needs --head"):
