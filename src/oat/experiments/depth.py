@@ -12,7 +12,7 @@ from oat.experiments.pictures import save_study_figure, whiskers
 from oat.experiments.study.decodings import DecodingRun
 from oat.experiments.study.methods import OAT
 from oat.experiments.study.study import EvaluationRun, Study
-from oat.experiments.success import Row, study_table
+from oat.experiments.success import FEW, Row, study_table
 from oat.io.pictures import new_figure
 from oat.tables.success import COST_COLUMNS
 from oat.tables.table import Table
@@ -83,7 +83,8 @@ def _within_a_point(study: Study, rows: Sequence[Row]) -> Iterator[str]:
             continue
         gap = 100 * (here.success.estimate - whole.success.estimate)
         held = gap >= -1 and here.tokens_per_chunk <= _LONGEST / 2
-        outcome = "held" if held else "not held"
+        enough = here.episodes >= FEW * len(study.tasks)
+        outcome = ("held" if held else "not held") if enough else "undecided, too few episodes"
         yield (
             f"goal: {rule.label} within a point of K = {_LONGEST} with half its tokens: {outcome} "
             f"({gap:+.1f} points, {here.tokens_per_chunk:.2f} tokens)"

@@ -16,7 +16,7 @@ from oat.tables.interval import NOT_AVAILABLE, count_nouns
 from oat.tables.success import POOLED, TASK_BY_TASK_COLUMNS, Column, SuccessRow, study_columns, success_table
 from oat.tables.table import Table
 
-_FEW = 30  # episodes per task; below, intervals are too wide for any claim
+FEW = 30  # episodes per task; below, intervals are too wide for any claim
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def _about(rows: Sequence[Row], tasks: int) -> Iterator[str]:
         if row.records:
             groups.setdefault((len(row.records) // tasks, row.training_seeds), []).append(row.label)
     for (episodes, seeds), labels in sorted(groups.items()):
-        few = "; too few for any claim" if episodes < _FEW else ""
+        few = "; too few for any claim" if episodes < FEW else ""
         yield f"{', '.join(labels)}: {episodes} episodes per task from {count_nouns(seeds, 'training seed')}{few}"
     for row in rows:
         yield from _problems(row)
@@ -228,7 +228,7 @@ def _measure(rows: Iterable[Row]) -> Measure:
 def decide(claim: str, chain: Sequence[str], rows: Sequence[Row], tasks: int, *, alike: bool = True) -> str:
     """Return whether a claim held, on the initial conditions that both sides met."""
     found = {row.label: row for row in rows if row.records}
-    few = [label for label in chain if label in found and len(found[label].records) < _FEW * tasks]
+    few = [label for label in chain if label in found and len(found[label].records) < FEW * tasks]
     if few:
         return f"claim: {claim}: undecided, too few episodes of {', '.join(few)}"
     measure = _measure(found.values())

@@ -133,7 +133,7 @@ EVALUATION_COLUMNS = (
 )
 """Columns of `oat eval`: a row for every policy and task, with what it took."""
 
-COST_COLUMNS = (_TOKENS, _MILLISECONDS, _JUMP)
+COST_COLUMNS = (_TOKENS, Column(_MILLISECONDS.heading, _MILLISECONDS.cell, optional=True), _JUMP)
 """Further columns of a study that compares ways to decode: what a chunk takes, and how chunks fit together."""
 
 TASK_BY_TASK_COLUMNS = (
