@@ -70,7 +70,7 @@ def _small(study: Study) -> bool:
 
 
 def _methods(study: Study) -> dict[Method, Sequence[DecodingRun]]:
-    return {OAT: _RULES[OAT][4:6], DP: _RULES[DP][1:2]} if _small(study) else _RULES
+    return {OAT: _RULES[OAT][5:6]} if _small(study) else _RULES
 
 
 def _compared(study: Study, execute: int | None) -> list[EvaluationRun]:

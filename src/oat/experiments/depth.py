@@ -95,11 +95,13 @@ def _draw(study: Study, rows: Sequence[Row]) -> str:
     """Draw success against mean tokens, with intervals: fixed numbers as a line, rules and controls as points."""
     figure = new_figure(6.5, 4.2)
     axes = figure.subplots()
-    groups = {"fixed K": " K = ", "residual": " residual=", "value": " value=", "matched at random": " random as "}
-    for name, mark in groups.items():
-        overall = [row.overall for row in rows if mark in row.label]
+    groups = {"fixed K": "K = ", "residual": "residual=", "value": "value=", "matched at random": "random as "}
+    for name, begin in groups.items():
+        overall = [row.overall for row in rows if row.label.removeprefix("OAT_8 ").startswith(begin)]
         known = sorted((each for each in overall if each is not None), key=lambda each: each.tokens_per_chunk)
-        style: dict[str, Any] = {"linestyle": "-" if name == "fixed K" else "none", "marker": "o", "capsize": 3}
+        style: dict[str, Any] = {"linestyle": "-" if name == "fixed K" else "none", "capsize": 3}
+        # Controls lie on the rules that they belong to.
+        style["marker"] = "x" if begin.startswith("random") else "o"
         axes.errorbar(
             [each.tokens_per_chunk for each in known],
             [100 * each.success.estimate for each in known],
