@@ -162,7 +162,8 @@ def roll_out(
     keys = [EpisodeKey("", "oat", 0, "", "K=8", task, "selection", number, 0) for number in range(episodes)]
     pool.played.clear()
     cost = Cost([os.getpid(), *pool.process_ids])
-    Rollout(policy, pool, batch, lambda record, video: None).run(Episode(key, TokenDecoding(8), task) for key in keys)
+    rollout = Rollout(policy, pool, batch, lambda record, video: None, find_protocol("metaworld"))
+    rollout.run(Episode(key, TokenDecoding(8), task) for key in keys)
     played = [
         (condition, np.concatenate(parts)) for played_in in pool.played.values() for condition, parts in played_in
     ]

@@ -80,7 +80,7 @@ def plain_runtime(policy: AutoregressivePolicy) -> GraphTokenPolicy:
     context = Graph(PlainContext(policy), folded["context"].inputs, folded["context"].outputs, variadic_from=1)
     keys, values = context.module(*context.inputs.values())
     inputs = {**folded["step"].inputs, "keys": keys.detach(), "values": values.detach()}
-    step = Graph(PlainStep(policy), inputs, folded["step"].outputs, variadic_from=3)
+    step = Graph(PlainStep(policy), inputs, folded["step"].outputs[:3], variadic_from=3)
     actions = Graph(Detokenizer(policy.tokenizer), folded["actions"].inputs, folded["actions"].outputs)
     models = {name: to_onnx(graph) for name, graph in {"context": context, "step": step, "actions": actions}.items()}
     shape = GraphTokenPolicy.shape_of(policy)

@@ -46,7 +46,11 @@ def main(repeats: int = 200) -> None:
     torch.set_num_threads(1)
     policy, task = make_policy()
     table = Table("measure", "value", "required", box=box.MARKDOWN)
-    for row in (*measure_generation(policy, repeats), measure_training(policy, task, max(5, repeats // 20))):
+    for row in (
+        *measure_generation(policy, repeats),
+        measure_samples(policy, repeats),
+        measure_training(policy, task, max(5, repeats // 20)),
+    ):
         table.add_row(*row)
     Console(width=120).print(table)
 
@@ -81,6 +85,16 @@ def measure_generation(policy: AutoregressivePolicy, repeats: int) -> list[Row]:
         ("each extra token, fastest, ms: K = 2 … 8", " ".join(f"{value:.2f}" for value in extra), "constant"),
         ("8 tokens for 16 rows / for 1, fastest", f"{batch:.1f} / {single:.1f} = {batch / single:.2f}", "≤ 4"),
     ]
+
+
+def measure_samples(policy: AutoregressivePolicy, repeats: int) -> Row:
+    """Time several samples of one observation, of which the medoid is chosen."""
+    one = _observation(1)
+    counts = (1, 4, 16)
+    calls = {n: partial(policy.predict_chunk, one, TokenDecoding(8, samples=n, executed=16)) for n in counts}
+    fastest = {n: times.min() for n, times in time_calls(calls, repeats).items()}
+    told = ", ".join(f"{n}: {ms:.1f} ({ms / fastest[1]:.2f}×)" for n, ms in fastest.items())
+    return ("one chunk of the medoid of N samples, K = 8, fastest, ms", told, "")
 
 
 def measure_training(policy: AutoregressivePolicy, task: PolicyTraining, repeats: int) -> Row:

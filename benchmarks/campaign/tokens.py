@@ -90,6 +90,6 @@ def _chunk(predictor: TokenPredictor, ids: torch.Tensor) -> torch.Tensor:
         values, tasks = predictor.read(observe(len(ids)))
         source = predictor.start_tokens(values, tasks, TokenDecoding(ids.shape[1]), None)
         try:
-            return source.make_chunk(ids, torch.zeros(ids.shape)).actions
+            return source.make_chunk(ids, torch.zeros(ids.shape), None).actions
         except UndecodableTokens:
             return torch.full((len(ids), 1, 1), torch.nan)

@@ -25,12 +25,20 @@ class Protocol:
     image_size: int = 128
     trained_on: Literal["benchmark", "task"] = "benchmark"
     """One tokenizer and policy for all tasks of the benchmark, or one for each task."""
+    delay: int = 0
+    """Actions of the previous chunk that are executed while the next one is computed; the first is waited for."""
 
     def __post_init__(self) -> None:
         if min(self.max_steps, self.obs_horizon, self.execute) < 1:
             raise InvalidOption("max_steps, obs_horizon and execute must be at least 1")
+        if not 0 <= self.delay < self.execute:
+            raise InvalidOption(f"delay must be 0…{self.execute - 1}, below what is executed, got {self.delay}")
 
     @property
     def hash(self) -> str:
         """Return the fingerprint that records keep; it changes with any field, the words of the rule included."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:12]
+        described = asdict(self)
+        # Published records are of before there were delays.
+        if not self.delay:
+            del described["delay"]
+        return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:12]

@@ -9,6 +9,7 @@ import pytest
 from oat.errors import InvalidOption, OatError, UnknownName
 from oat.evaluation.config import EvalConfig
 from oat.evaluation.plan import Plan, plan_evaluation
+from oat.evaluation.protocol import protocol_name
 from oat.experiments.study.methods import (
     FLOW,
     FULL_REGISTERS,
@@ -87,6 +88,29 @@ def test_conditions_repeat_where_there_are_too_few(oat: Path) -> None:
     assert len({e.seed for e in episodes}) == 8
 
 
+def test_ways_to_choose_and_to_stop_have_names(oat: Path, diffusion: Path, tmp_path: Path) -> None:
+    def names(path: Path, **options: Any) -> set[str]:
+        return {e.key.decoding for e in plan(path, **options).episodes}
+
+    assert names(oat, samples=4) == {"K=8 medoid-of-4"}
+    assert names(oat, samples=4, choose="coherent", commit=2) == {"K=8 coherent-of-4 commit-2"}
+    assert names(oat, temperature=(1.0, 0.5), top_k=(0, 3)) == {"K=8 T=1,0.5 top-all,3"}
+    assert names(oat, stop=("fixed=2", "fixed=3")) == {"K=8 fixed=2", "K=8 fixed=3"}
+    assert names(diffusion, samples=2, choose="contrast") == {"10 steps contrast-of-2"}
+    weaker = f"contrast({fingerprint(diffusion)})-of-2"
+    assert names(oat, samples=2, choose="contrast", weaker=diffusion) == {f"K=8 {weaker}"}
+    assert names(oat, stop=("random=50/0/50",)) == {"K=8 random-depth=50/0/50"}
+    chosen = [e.decoding for e in plan(oat, samples=2, execute=8).episodes]
+    assert {each.executed for each in chosen if isinstance(each, TokenDecoding)} == {8}
+
+
+def test_a_delay_is_another_protocol(oat: Path) -> None:
+    (usual, late) = (plan(oat, execute=8, delay=delay).protocol for delay in (0, 4))
+    assert usual.hash != late.hash
+    assert protocol_name(late.hash) == "metaworld, executing 8, 4 steps late"
+    assert replace(late, delay=0).hash == usual.hash
+
+
 def test_one_way_of_decoding_has_one_name(oat: Path, diffusion: Path, tmp_path: Path) -> None:
     """All of OAT's tokens are K = 8, asked for or not."""
     (every,) = {e.key.decoding for e in plan(oat).episodes}
@@ -158,12 +182,28 @@ def test_who_demonstrated_is_recorded(oat: Path, tmp_path: Path) -> None:
         ("regression", {"decoding": "paper"}, InvalidOption, r"no tokens .* leave out --decoding paper$"),
         ("diffusion", {"decoding": "tokens"}, InvalidOption, r"no tokens.* leave out --decoding tokens$"),
         ("oat", {"denoising_steps": 3}, InvalidOption, "leave out --denoising-steps"),
+        ("oat", {"samples": 0}, InvalidOption, "samples must be at least 1"),
+        ("oat", {"samples": 2, "greedy": True}, InvalidOption, "must be sampled"),
+        ("oat", {"weaker": Path("weaker")}, InvalidOption, "add --samples"),
+        ("oat", {"commit": 2}, InvalidOption, "several samples"),
+        ("oat", {"delay": 4}, InvalidOption, "the 4 of the delay"),
+        ("oat", {"delay": -1}, InvalidOption, "at least 0"),
+        ("oat", {"stop": ("residual=0.1",)}, InvalidOption, "needs --head"),
+        ("oat", {"stop": ("fixed=2.5",)}, InvalidOption, "whole number"),
+        ("oat", {"stop": ("fixed",)}, InvalidOption, "needs a number"),
+        ("oat", {"stop": ("entropy=1",)}, UnknownName, "unknown stopping rule 'entropy'"),
+        ("oat", {"head": Path("head")}, InvalidOption, "a stopping head is for"),
+        ("oat", {"stop": ("matched=nowhere",)}, InvalidOption, "does not exist"),
+        ("oat", {"decoding": "paper", "samples": 2}, InvalidOption, "leave out --samples"),
+        ("diffusion", {"samples": 2, "choose": "likelihood"}, InvalidOption, "no likelihood"),
+        ("diffusion", {"stop": ("fixed=2",)}, InvalidOption, "leave out --stop"),
+        ("regression", {"samples": 2}, InvalidOption, "leave out --samples"),
         ("oat", {"address": "here:1"}, InvalidOption, "--backend ray"),
         ("oat", {"episodes": 0}, InvalidOption, "episodes must be at least 1"),
         ("oat", {"seeds": 0}, InvalidOption, "seeds must be at least 1"),
         ("oat", {"workers": 0}, InvalidOption, "workers must be at least 1"),
         ("oat", {"batch": 0}, InvalidOption, "batch must be at least 1"),
-        ("oat", {"videos": -1}, InvalidOption, "videos and first_seed must be at least 0"),
+        ("oat", {"videos": -1}, InvalidOption, "videos must be at least 0"),
         ("bin", {"num_tokens": (4,)}, InvalidOption, "no prefixes"),
         ("diffusion", {"num_tokens": (4,)}, InvalidOption, "generates no tokens"),
         ("diffusion", {"greedy": True}, InvalidOption, "generates no tokens"),

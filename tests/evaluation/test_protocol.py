@@ -15,6 +15,7 @@ def test_variants_have_their_own_hash() -> None:
         find_protocol("metaworld", execute=8),
         find_protocol("metaworld", cameras=("corner2",)),
         find_protocol("metaworld", image_size=64),
+        find_protocol("metaworld", delay=4),
         replace(usual, simulator="other"),
         replace(usual, max_steps=400),
         replace(usual, success="at the end"),

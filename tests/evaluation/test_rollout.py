@@ -18,10 +18,13 @@ from oat.evaluation.rollout import Episode, Rollout
 from oat.evaluation.workers.pool import EnvironmentPool, Lost, Slot
 from oat.evaluation.workers.processes import LocalProcesses, PipeLink
 from oat.evaluation.workers.worker import Act, Crash, EnvironmentWorker, Reset, Segment
+from oat.interfaces import Observation
 from oat.nn.width import Width
 from oat.policies import AutoregressivePolicy, Chunk, Decoding, TokenDecoding
+from oat.policies.choosing import Previous
 from oat.policies.config import AutoregressiveConfig
 from oat.policies.context import describe_context
+from oat.policies.stopping import RandomDepth
 from oat.protocol import Protocol
 from tests.evaluation.point import CRASH_ALWAYS, CRASH_ONCE, DIM, FAIL_ALWAYS, UNBUILDABLE, PointEnv, make_point
 from tests.tokenizers.fitted import HORIZON, fitted
@@ -65,7 +68,9 @@ def run(
 ) -> dict[int, EpisodeRecord]:
     records: list[EpisodeRecord] = []
     with closing(pool or open_pool()) as workers:
-        Rollout(policy or make_policy(), workers, batch, lambda record, video: records.append(record)).run(episodes)
+        Rollout(policy or make_policy(), workers, batch, lambda record, video: records.append(record), PROTOCOL).run(
+            episodes
+        )
     assert len(records) == len(episodes)
     return {record.key.condition: record for record in records}
 
@@ -118,6 +123,42 @@ def test_episodes_that_decode_differently_run_side_by_side(tmp_path: Path) -> No
             assert without_times(beside)[condition] == without_times(alone)[condition]
 
 
+def test_a_late_chunk_takes_over_from_the_rest_of_the_one_before(tmp_path: Path) -> None:
+    """Chunk n says n at every step: what the point was moved by tells which chunk was executed when."""
+    policy, protocol = make_policy(), replace(PROTOCOL, delay=3)
+    seen: list[tuple[float, np.ndarray]] = []
+
+    def predict_chunk(observation: Observation, *_: object, previous: Previous, **__: object) -> Chunk:
+        seen.append((float(observation.values[STATE][0, -1, 0]), previous.actions[0].numpy()))
+        actions = torch.full((1, HORIZON, DIM), float(len(seen) - 1))
+        return Chunk(actions, torch.ones(1, dtype=torch.bool), torch.full((1,), 8))
+
+    policy.predict_chunk = predict_chunk  # type: ignore[assignment, method-assign]
+    records: list[EpisodeRecord] = []
+    with closing(open_pool(1, 1, protocol)) as pool:
+        Rollout(policy, pool, 1, lambda record, video: records.append(record), protocol).run(plan(tmp_path, [30]))
+    moved = np.diff([place for place, _ in seen])
+    np.testing.assert_allclose(moved, [0.0, 0.1 * 5, 0.1 * (3 + 2 * 5)], atol=1e-5)
+    assert [rest.shape for _, rest in seen] == [(0, DIM)] + [(HORIZON - 8, DIM)] * 3
+    assert all((rest == number - 1).all() for number, (_, rest) in enumerate(seen))
+    (record,) = records
+    assert record.chunk_tokens == (8,) * record.chunks
+    assert record.jump == pytest.approx(3**0.5)
+
+
+def test_what_was_drawn_is_recorded_for_every_chunk(tmp_path: Path) -> None:
+    decoding = TokenDecoding(samples=3, stop=RandomDepth((0.5, 0.0, 0.5)), executed=8)
+    records = run(plan(tmp_path, [40, 45], decoding))
+    for record in records.values():
+        assert record.samples == 3
+        assert len(record.chunk_tokens) == record.chunks
+        assert set(record.chunk_tokens) <= {1, 3}
+        assert sum(record.chunk_tokens) == record.tokens
+        assert record.jump is not None
+    again = run(plan(tmp_path, [45, 40], decoding), batch=3)
+    assert without_times(again) == without_times(records)
+
+
 def test_sampling_differs_between_tasks_conditions_and_repeats_only() -> None:
     key = plan(Path("a"), [1])[0].key
     others = [replace(key, task="b"), replace(key, condition=2), replace(key, repeat=1)]
@@ -155,7 +196,7 @@ def test_what_cannot_be_built_ends_the_run(tmp_path: Path) -> None:
 def test_what_does_not_decode_holds_still_and_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = make_policy()
 
-    def nothing(observation: object, *_: object, pad_to: int) -> Chunk:
+    def nothing(observation: object, *_: object, pad_to: int, previous: Previous) -> Chunk:
         rows = len(observation)  # type: ignore[arg-type]
         actions = torch.full((rows, HORIZON, DIM), torch.nan)
         return Chunk(actions, torch.zeros(rows, dtype=torch.bool), torch.full((rows,), 5))

@@ -37,7 +37,7 @@ def test_only_the_episodes_asked_for_are_filmed(tmp_path: Path) -> None:
         records[record.key.condition], videos[record.key.condition] = record, video
 
     policy, pool = make_policy(), open_pool(protocol=VISIBLE)
-    Rollout(policy, pool, 2, finish).run(plan(tmp_path, [11, 12, 60], film=[11, 60]))
+    Rollout(policy, pool, 2, finish, VISIBLE).run(plan(tmp_path, [11, 12, 60], film=[11, 60]))
     assert {c: video is not None for c, video in videos.items()} == {11: True, 12: False, 60: True}
     rendered = {file.name: file.read_text().split() for file in tmp_path.glob("rendered-*")}
     assert rendered == {
@@ -45,7 +45,7 @@ def test_only_the_episodes_asked_for_are_filmed(tmp_path: Path) -> None:
         "rendered-60": [str(step) for step in range(0, 51, 2)],
     }
     filmed = dict(records)
-    Rollout(policy, pool, 2, finish).run(plan(tmp_path, [11, 12, 60]))
+    Rollout(policy, pool, 2, finish, VISIBLE).run(plan(tmp_path, [11, 12, 60]))
     assert without_times(filmed) == without_times(records)
     assert not any(videos.values())
     pool.close()

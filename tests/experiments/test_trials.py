@@ -110,7 +110,9 @@ class Expert:
         policies = import_extra("metaworld.policies", "metaworld").ENV_POLICY_MAP
         self._policies: dict[str, Any] = {task: policies[f"{task}-v3"]() for task in ("reach", "drawer-close")}
 
-    def infer(self, frames: Mapping[str, np.ndarray], task: str, noise: tuple[int, int]) -> Reply:
+    def infer(
+        self, frames: Mapping[str, np.ndarray], task: str, noise: tuple[int, int], previous: np.ndarray | None = None
+    ) -> Reply:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Constant", UserWarning)
             action = self._policies[task].get_action(frames[STATE][-1].astype(np.float64))
@@ -122,7 +124,9 @@ class Idler:
 
     obs_horizon = 2
 
-    def infer(self, frames: Mapping[str, np.ndarray], task: str, noise: tuple[int, int]) -> Reply:
+    def infer(
+        self, frames: Mapping[str, np.ndarray], task: str, noise: tuple[int, int], previous: np.ndarray | None = None
+    ) -> Reply:
         return Reply(np.zeros((1, 4), np.float32), 1, 1.0, 1.0)
 
 

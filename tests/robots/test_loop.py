@@ -48,10 +48,14 @@ class Countdown:
     def __init__(self, offset: float = 0.0, delay: float = 0.0) -> None:
         self.obs_horizon = 2
         self.asked: list[tuple[float, float]] = []
+        self.rests: list[np.ndarray | None] = []
         self.offset, self.delay, self.lost = offset, delay, threading.Event()
 
-    def infer(self, frames: Mapping[str, np.ndarray], task: str, noise: tuple[int, int]) -> Reply:
+    def infer(
+        self, frames: Mapping[str, np.ndarray], task: str, noise: tuple[int, int], previous: np.ndarray | None = None
+    ) -> Reply:
         earlier, now = frames[STATE][:, 0]
+        self.rests.append(previous)
         time.sleep(self.delay)
         while self.lost.is_set():
             time.sleep(0.01)
@@ -63,6 +67,15 @@ class Countdown:
 def _drive(robot: Point, client: Any, config: LoopConfig, **options: Any) -> Any:
     assert isinstance(robot, Robot)
     return drive(robot, client, "push", config, **options)
+
+
+def test_what_would_be_executed_goes_along_with_a_request() -> None:
+    robot, client = Point(), Countdown()
+    _drive(robot, client, LoopConfig(fps=200, execute=8, ahead=0, blend=0, max_steps=20))
+    assert client.rests[0] is None
+    for (_, now), rest in zip(client.asked[1:], client.rests[1:], strict=True):
+        assert rest is not None
+        np.testing.assert_array_equal(rest[:, 0], now + np.arange(HORIZON - 8))
 
 
 def test_the_next_chunk_is_inferred_while_the_current_one_executes() -> None:
@@ -155,7 +168,9 @@ class Stammering(Countdown):
         super().__init__()
         self.noise: list[tuple[int, int]] = []
 
-    def infer(self, frames: Mapping[str, np.ndarray], task: str, noise: tuple[int, int]) -> Reply:
+    def infer(
+        self, frames: Mapping[str, np.ndarray], task: str, noise: tuple[int, int], previous: np.ndarray | None = None
+    ) -> Reply:
         self.noise.append(noise)
         if len(self.noise) % 3 == 1:
             raise UndecodableTokens("not this time")

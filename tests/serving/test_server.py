@@ -20,14 +20,18 @@ from websockets.sync.client import ClientConnection, connect
 
 from benchmarks.hostile import hostile_messages
 from oat.data.episodes import STATE
-from oat.errors import InvalidOption, UnknownName
+from oat.errors import InvalidOption, PolicyServerError, UnknownName
+from oat.export.loading import load_runtime
 from oat.interfaces import Observation
 from oat.policies import Noise, TokenDecoding
+from oat.policies.choosing import Coherent, Previous
+from oat.policies.stopping import Fixed
+from oat.serving.client import PolicyClient
 from oat.serving.config import ServeConfig
 from oat.serving.messages import pack, unpack
 from oat.serving.server import PolicyServer, load_servable
 from tests.export.exported import exported
-from tests.policies.small import STATE_DIM, autoregressive, policy_of
+from tests.policies.small import DIM, STATE_DIM, autoregressive, policy_of
 from tests.serving.running import serving
 
 pytestmark = pytest.mark.filterwarnings("ignore:connect.. must be used as a context manager")
@@ -95,6 +99,42 @@ def test_the_openpi_client_gets_chunks(server: PolicyServer) -> None:
     assert second["server_timing"]["prev_total_ms"] >= first["server_timing"]["infer_ms"]
     np.testing.assert_array_equal(second["actions"], _in_process(server, repeated, 5, 1))
     client._ws.close()
+
+
+def test_a_chunk_goes_on_where_the_one_before_ends() -> None:
+    """Served, exported and in process alike, whether the client sends the rest of its chunk or the server keeps it."""
+    policy, folder = exported("oat")
+    decoding = TokenDecoding(samples=4, choose=Coherent(), executed=8)
+    frames = np.stack([_state()] * 2)
+    observation = Observation({STATE: frames[None]}, ("push",))
+
+    def expected(chunk: int, rest: np.ndarray | None) -> np.ndarray:
+        previous = Previous.of([rest], DIM)
+        return policy.predict_chunk(observation, decoding, Noise.of([5], [chunk]), previous=previous).actions[0].numpy()
+
+    with serving(load_runtime(folder), decoding, execute=8) as running, PolicyClient(_url(running)) as client:
+        first = client.infer({STATE: frames}, "push", (5, 0)).actions
+        np.testing.assert_allclose(first, expected(0, None), atol=1e-4)
+        kept = client.infer({STATE: frames}, "push", (5, 1)).actions
+        np.testing.assert_allclose(kept, expected(1, first[8:]), atol=1e-4)
+        sent = client.infer({STATE: frames}, "push", (5, 2), first[3:]).actions
+        np.testing.assert_allclose(sent, expected(2, first[3:]), atol=1e-4)
+        client.reset()
+        np.testing.assert_allclose(client.infer({STATE: frames}, "push", (5, 0)).actions, first, atol=1e-5)
+        with pytest.raises(PolicyServerError, match="must be an array of 3-D actions"):
+            client.infer({STATE: frames}, "push", (5, 0), np.zeros((4, 2), np.float32))
+
+
+def test_rules_are_chosen_by_the_command_line(tmp_path: Path) -> None:
+    policy = autoregressive("oat")
+    policy.save(tmp_path / "policy")
+    options = {"samples": 3, "choose": "coherent", "execute": 4, "commit": 2, "stop": "fixed=5"}
+    _, decoding = load_servable(ServeConfig(tmp_path / "policy", **options))  # type: ignore[arg-type]
+    assert decoding == TokenDecoding(samples=3, choose=Coherent(), executed=4, commit=2, stop=Fixed(5))
+    with pytest.raises(InvalidOption, match="at least 1"):
+        ServeConfig(tmp_path, samples=0)
+    with pytest.raises(InvalidOption, match="needs --head"):
+        load_servable(ServeConfig(tmp_path / "policy", stop="value=1"))
 
 
 def test_a_history_is_used_as_it_comes(server: PolicyServer) -> None:

@@ -133,7 +133,7 @@ def test_a_policy_of_a_files_observations_acts_in_the_simulator(tmp_path: Path) 
     key = EpisodeKey(protocol.hash, "dp", 0, "weights", "2 steps", "can", "reporting", condition, 0)
     records: list[EpisodeRecord] = []
     with closing(EnvironmentPool(LocalProcesses(protocol), processes=1, slots_per_process=1)) as pool:
-        rollout = Rollout(policy, pool, 1, lambda record, video: records.append(record))
+        rollout = Rollout(policy, pool, 1, lambda record, video: records.append(record), protocol)
         rollout.run([Episode(key, Denoising(2), "can")])
     (record,) = records
     assert (record.steps, record.chunks, record.crashed, record.success) == (12, 2, False, False)

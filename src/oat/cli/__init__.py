@@ -33,6 +33,7 @@ VERBS: dict[str, Any] = {
     "encode": tokenizers.encode,
     "decode": tokenizers.decode,
     "train": train_verb(policies.train),
+    "calibrate": policies.calibrate,
     "eval": policies.evaluate,
     "compare": policies.compare,
     "report": experiments.report,

@@ -37,16 +37,38 @@ class EvalConfig:
     decoding: Literal["usual", "tokens", "paper"] = "usual"
     """How tokens become a chunk: as the policy was trained for, without its remainder, or as in the paper, sampled and
     without."""
-    temperature: float = 1.0
-    """Temperature of token sampling; one other than 1 samples."""
-    top_k: int = 10
-    """Sample among this many most likely tokens, 0 for all; a number other than 10 samples."""
+    temperature: float | tuple[float, ...] = 1.0
+    """Temperature of token sampling, or those of the first token, the second, …, of which the last holds for the rest;
+    one other than 1 samples."""
+    top_k: int | tuple[int, ...] = 10
+    """Sample among this many most likely tokens, 0 for all; for all tokens, or for the first, the second, …; a number
+    other than 10 samples."""
     greedy: bool = False
     """Take the most likely token always, whatever the policy was trained for."""
     remainder: bool = False
     """Insist on the remainder, which makes the tokens' choice exact: refused if the policy was trained without one."""
     denoising_steps: int | None = None
     """Denoising steps of a diffusion policy; 10 by default."""
+    samples: int = 1
+    """N: draw so many chunks and execute one of them; more than one are sampled, whatever the policy was trained
+    for."""
+    choose: str = "medoid"
+    """Which of several samples is executed: likelihood, the most likely; medoid, the one nearest to the others;
+    coherent, the one nearest to the rest of the previous chunk; contrast, that and unlike a weaker policy."""
+    weaker: Path | None = None
+    """The weaker policy of --choose contrast, a checkpoint or run; by default the same one after its first step."""
+    binary: tuple[int, ...] = ()
+    """Dimensions of an action with two values, such as a gripper's, which --choose medoid decides by majority."""
+    stop: tuple[str, ...] = ()
+    """When each chunk has enough tokens, one evaluation for each rule: residual=0.02 and value=0.001 with --head, in
+    action units; fixed=4; random=20/30/50 has one, two or three tokens in so many percent of chunks, and
+    matched=RECORDS as many as another evaluation took, at random."""
+    head: Path | None = None
+    """The stopping head of residual and value, which oat calibrate makes."""
+    delay: int = 0
+    """Steps that a chunk takes to compute; meanwhile the previous one is executed."""
+    commit: int = 0
+    """Choose among samples whose first so many actions agree with the previous chunk's; with --delay, as many."""
     execute: int | None = None
     """Actions of each chunk that are executed, if not the protocol's 16."""
     split: Literal["reporting", "selection"] = "reporting"
@@ -67,12 +89,15 @@ class EvalConfig:
     def __post_init__(self) -> None:
         object.__setattr__(self, "sim", choose_view(self.sim, self.view))
         counts = {"episodes": self.episodes, "seeds": self.seeds, "batch": self.batch, "workers": self.workers}
+        counts["samples"] = self.samples
         for name, count in counts.items():
             if count is not None and count < 1:
                 raise InvalidOption(f"{name} must be at least 1, got {count}")
-        if min(self.videos, self.first_seed) < 0:
-            raise InvalidOption(f"videos and first_seed must be at least 0, got {self.videos} and {self.first_seed}")
-        for name, values in (("tasks", self.tasks), ("num_tokens", self.num_tokens)):
+        may_be_none = {"videos": self.videos, "first_seed": self.first_seed, "delay": self.delay, "commit": self.commit}
+        for name, count in may_be_none.items():
+            if count < 0:
+                raise InvalidOption(f"{name} must be at least 0, got {count}")
+        for name, values in (("tasks", self.tasks), ("num_tokens", self.num_tokens), ("stop", self.stop)):
             if len(set(values)) != len(values):
                 raise InvalidOption(f"{name} must be distinct, got {' '.join(map(str, values))}")
         if self.address is not None and self.backend != "ray":

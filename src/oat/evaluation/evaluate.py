@@ -70,7 +70,7 @@ def _run(config: EvalConfig, policy: Policy, plan: Plan, ledger: "Ledger") -> No
             def finish(record: EpisodeRecord, video: bytes | None) -> None:
                 tally.count(record, is_new=ledger.enter(record, video))
 
-            Rollout(policy, pool, config.batch, finish).run(missing)
+            Rollout(policy, pool, config.batch, finish, plan.protocol).run(missing)
     except KeyboardInterrupt as interrupt:
         done = len(counted & {record.key for record in read_records(ledger.log.path)})  # one may just have been written
         raise KeyboardInterrupt(

@@ -1,7 +1,7 @@
 """Plan which episodes an evaluation consists of, and check that the policy fits the benchmark at all."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -9,12 +9,14 @@ import oat
 from oat.data.episodes import IMAGES
 from oat.errors import InvalidOption, unknown_name
 from oat.evaluation.config import EvalConfig
+from oat.evaluation.decoding_rules import choosing_rule, stopping_rules
 from oat.evaluation.protocol import find_protocol
 from oat.evaluation.records import EpisodeKey
 from oat.evaluation.rollout import Episode
 from oat.interfaces import Simulator
 from oat.io.checkpoints import find_checkpoint, fingerprint
 from oat.policies import Decoding, DecodingOptions, Policy
+from oat.policies.decoding import SampledDecoding, each_position
 from oat.protocol import Protocol
 
 
@@ -31,15 +33,17 @@ def plan_evaluation(config: EvalConfig, policy: Policy, simulator: Simulator) ->
 
     Every task, decoding and policy meets the same initial conditions, which repeat only where a task has too few.
     """
-    protocol = find_protocol(config.sim, config.execute, _cameras(policy), _image_size(policy))
+    delay = config.delay or None
+    protocol = find_protocol(config.sim, config.execute, _cameras(policy), _image_size(policy), delay)
     tasks = config.tasks or _known_tasks(policy, simulator)
     _check_fit(policy, simulator, protocol, tasks)
     checkpoint = fingerprint(find_checkpoint(config.policy))
     versions = f"oat {oat.__version__}, torch {torch.__version__}, {simulator.version}"
+    decodings = [_executing(each, policy, protocol.execute) for each in choose_decodings(config, policy)]
     episodes = []
     for task in tasks:
         conditions = simulator.conditions(task, config.split)
-        for decoding in choose_decodings(config, policy):
+        for decoding in decodings:
             first = config.episodes * config.first_seed
             for number in range(first, first + config.episodes * config.seeds):
                 repeat, place = divmod(number, len(conditions))
@@ -77,21 +81,38 @@ def choose_decodings(config: EvalConfig, policy: Policy) -> list[Decoding]:
         return policy.decodings(_paper_options(config))
     if config.decoding == "tokens" and config.remainder:
         raise InvalidOption("--decoding tokens is without a remainder: leave out --remainder")
+    top_k = tuple(each or None for each in each_position(config.top_k))
     options = DecodingOptions(
         num_tokens=config.num_tokens,
         temperature=config.temperature,
-        top_k=config.top_k or None,
+        top_k=top_k if isinstance(config.top_k, tuple) else top_k[0],
         greedy=config.greedy or None,
         remainder=False if config.decoding == "tokens" else config.remainder or None,
         denoising_steps=config.denoising_steps,
+        samples=config.samples,
+        choose=choosing_rule(config),
+        commit=config.commit,
+        stop=stopping_rules(config.stop, config.head),
     )
     return policy.decodings(options)
+
+
+def _executing(decoding: Decoding, policy: Policy, execute: int) -> Decoding:
+    """Return the decoding with what it must know of the execution, refusing a rule that is not for it."""
+    if not (isinstance(decoding, SampledDecoding) and decoding.looks_at_execution):
+        return decoding
+    told = replace(decoding, executed=min(execute, policy.space.action_horizon))
+    policy.check_decoding(told)
+    return told
 
 
 def _paper_options(config: EvalConfig) -> DecodingOptions:
     """Return the paper's decoding, which leaves nothing else to choose but the number of tokens."""
     usual = EvalConfig(config.policy, config.sim, config.out)
-    names = ("temperature", "top_k", "greedy", "remainder", "denoising_steps")
+    names = (
+        *("temperature", "top_k", "greedy", "remainder", "denoising_steps"),
+        *("samples", "choose", "weaker", "binary", "stop", "head", "commit"),
+    )
     chosen = [f"--{name.replace('_', '-')}" for name in names if getattr(config, name) != getattr(usual, name)]
     if chosen:
         raise InvalidOption(f"--decoding paper settles how tokens are chosen: leave out {', '.join(chosen)}")
@@ -143,4 +164,9 @@ def _check_fit(policy: Policy, simulator: Simulator, protocol: Protocol, tasks: 
         raise InvalidOption(
             f"the policy predicts {space.action_horizon} actions, fewer than the {protocol.execute} to execute; "
             f"--execute {space.action_horizon} would be another protocol"
+        )
+    if space.action_horizon < protocol.execute + protocol.delay:
+        raise InvalidOption(
+            f"the policy predicts {space.action_horizon} actions, fewer than the {protocol.execute} to execute and "
+            f"the {protocol.delay} of the delay after them"
         )

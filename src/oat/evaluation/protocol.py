@@ -7,6 +7,7 @@ from oat.protocol import Protocol
 from oat.sims import SIMULATORS, find_simulator
 
 _LONGEST_CHUNK = 64  # of the horizons that the paper compares: variants that execute up to so many have names
+_LONGEST_DELAY = 16
 
 
 def find_protocol(
@@ -14,9 +15,10 @@ def find_protocol(
     execute: int | None = None,
     cameras: tuple[str, ...] | None = None,
     image_size: int | None = None,
+    delay: int | None = None,
 ) -> Protocol:
     """Return the benchmark's protocol, or a variant of it, which has a hash of its own."""
-    changes = {"execute": execute, "cameras": cameras, "image_size": image_size}
+    changes = {"execute": execute, "cameras": cameras, "image_size": image_size, "delay": delay}
     usual = find_simulator(simulator).protocol
     return replace(usual, **{name: value for name, value in changes.items() if value is not None})  # type: ignore[arg-type]
 
@@ -32,9 +34,14 @@ def protocol_name(hashed: str) -> str:
 
 @cache
 def _names(usual: Protocol) -> dict[str, str]:
-    """Return names by hash: of a protocol, and of those that execute more or less of each chunk."""
+    """Return names by hash: of a protocol, and of those that execute more or less of each chunk, or with a delay."""
     variants = {
         replace(usual, execute=count).hash: f"{usual.simulator}, executing {count}"
         for count in range(1, _LONGEST_CHUNK + 1)
     }
-    return variants | {usual.hash: usual.simulator}
+    delayed = {
+        replace(usual, execute=count, delay=delay).hash: f"{usual.simulator}, executing {count}, {delay} steps late"
+        for count in range(1, _LONGEST_CHUNK + 1)
+        for delay in range(1, min(count, _LONGEST_DELAY + 1))
+    }
+    return variants | delayed | {usual.hash: usual.simulator}

@@ -73,6 +73,12 @@ class EpisodeRecord:
     """Whether the simulator died twice in this episode."""
     error: str = ""
     """The traceback or the exit code that the simulator died with, if it did."""
+    samples: int = 1
+    """Chunks that were drawn for each one that was executed."""
+    chunk_tokens: tuple[int, ...] = ()
+    """Tokens of each chunk in turn; empty in records of before."""
+    jump: float | None = None
+    """Mean distance from the last action of one chunk to the first that is executed of the next, in action units."""
 
 
 class RecordLog:
@@ -121,4 +127,5 @@ def _from_json(values: dict[str, Any]) -> EpisodeRecord:
     """Return the record of a line; what later versions may have added is left out."""
     stored = {field.name: _NAMES_ON_DISK.get(field.name, field.name) for field in fields(EpisodeRecord)}
     given = {name: values[key] for name, key in stored.items() if key in values}
+    given["chunk_tokens"] = tuple(given.get("chunk_tokens", ()))
     return EpisodeRecord(**{**given, "key": EpisodeKey(**values["key"])})

@@ -20,8 +20,10 @@ from oat.evaluation.records import EpisodeKey, EpisodeRecord
 from oat.evaluation.workers.pool import EnvironmentPool, Lost, Slot
 from oat.evaluation.workers.worker import Act, Answer, Crash, Reset, Segment
 from oat.interfaces import Observation
-from oat.policies.decoding import Decoding, Noise
+from oat.policies.choosing import Previous
+from oat.policies.decoding import Decoding, Noise, SampledDecoding
 from oat.policies.policy import Policy
+from oat.protocol import Protocol
 
 Finish = Callable[[EpisodeRecord, bytes | None], None]
 """Takes an episode's record when it ends, and its video if it was filmed."""
@@ -59,6 +61,22 @@ class _Running:
     tokens: int = 0
     failed: int = 0
     seconds: list[float] = field(default_factory=list)
+    depths: list[int] = field(default_factory=list)
+    """Tokens of each chunk."""
+    rest: np.ndarray | None = None
+    """What the last chunk says to do after the actions that are executed of it; None if it did not decode."""
+    jumps: list[float] = field(default_factory=list)
+
+    def splice(self, chunk: np.ndarray, protocol: Protocol) -> np.ndarray:
+        """Return what is executed from here: while the chunk is computed, the rest of the one before."""
+        committed = chunk[:0] if self.rest is None else self.rest[: protocol.delay]
+        late = len(committed)
+        before = [*self.executed[-1:], committed]
+        acted = np.concatenate(before) if self.executed else committed
+        if len(acted):
+            self.jumps.append(float(np.linalg.norm(chunk[late] - acted[-1])))
+        self.rest = chunk[protocol.execute :]
+        return np.concatenate([committed, chunk[late:]])
 
     def advance(self, segment: Segment) -> None:
         """Take note of where the episode is now."""
@@ -70,6 +88,7 @@ class _Running:
         """Return the record of the episode, which ended here or with a crash."""
         executed = np.concatenate(self.executed) if self.executed else np.zeros((0, 1), np.float32)
         thirds = np.diff(executed, n=3, axis=0)  # jerk is the third derivative of position
+        decoding = self.episode.decoding
         p50, p95 = (1e3 * float(np.quantile(self.seconds, q)) if self.seconds else None for q in (0.5, 0.95))
         return EpisodeRecord(
             key=self.episode.key,
@@ -88,6 +107,9 @@ class _Running:
             evaluation_seed=self.episode.evaluation_seed,
             crashed=crash is not None,
             error="" if crash is None else crash.reason,
+            samples=decoding.samples if isinstance(decoding, SampledDecoding) else 1,
+            chunk_tokens=tuple(self.depths),
+            jump=float(np.mean(self.jumps)) if self.jumps else None,
         )
 
 
@@ -98,8 +120,16 @@ class Rollout:
     beside it, nor on the number of processes.
     """
 
-    def __init__(self, policy: Policy, pool: EnvironmentPool[Any], batch: int, finish: Finish) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        pool: EnvironmentPool[Any],
+        batch: int,
+        finish: Finish,
+        protocol: Protocol,
+    ) -> None:
         self._policy = policy
+        self._protocol = protocol
         self._pool = pool
         self._batch = batch
         self._finish = finish
@@ -189,7 +219,8 @@ class Rollout:
         observation = Observation(values, tuple(state.episode.instruction for state in states))
         # A function of episode and chunk, and not of the batch that the chunk happens to be computed in.
         noise = Noise.of([state.episode.seed for state in states], [state.chunks for state in states])
-        chunk = self._policy.predict_chunk(observation, decoding, noise, pad_to=self._batch)
+        previous = Previous.of([state.rest for state in states], self._policy.space.action_dim)
+        chunk = self._policy.predict_chunk(observation, decoding, noise, pad_to=self._batch, previous=previous)
         actions = chunk.actions.cpu().numpy()
         valid = chunk.valid.tolist()
         tokens = chunk.steps.tolist()
@@ -197,8 +228,14 @@ class Rollout:
         self._sizer.saw_prediction(seconds)
         for row, (slot, state) in enumerate(zip(slots, states, strict=True)):
             # What did not decode must not be executed: the robot holds still instead.
-            self._pool.send(slot, Act(actions[row] if valid[row] else None))
+            if valid[row]:
+                acted: np.ndarray | None = state.splice(actions[row], self._protocol)
+            else:
+                acted = None
+                state.rest = None
+            self._pool.send(slot, Act(acted))
             state.chunks += 1
+            state.depths.append(tokens[row])
             state.tokens += tokens[row]
             state.failed += not valid[row]
             state.seconds.append(seconds)

@@ -34,6 +34,8 @@ class Summary:
     jerk: float
     inference_ms: float
     demonstrator: str
+    jump: float | None
+    """Mean distance between the last action of a chunk and the first of the next; None in records of before."""
     crashes: tuple[str, ...]
     """Last line of what the simulator died of, for each episode in which it did."""
 
@@ -112,8 +114,14 @@ def _summary(policy: str, task: str, records: Sequence[EpisodeRecord]) -> Summar
         jerk=_mean_of_known(record.jerk for record in records),
         inference_ms=_mean_of_known(record.inference_ms_p50 for record in records),
         demonstrator=join_demonstrators(records),
+        jump=_jump(records),
         crashes=tuple(record.error.strip().splitlines()[-1] for record in records if record.crashed),
     )
+
+
+def _jump(records: Sequence[EpisodeRecord]) -> float | None:
+    known = [record.jump for record in records if record.jump is not None]
+    return float(np.mean(known)) if known else None
 
 
 def _score(records: Sequence[EpisodeRecord]) -> Interval | None:

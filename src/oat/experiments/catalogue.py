@@ -25,6 +25,10 @@ EXPERIMENTS: dict[str, CatalogueEntry] = {
     "table-policy": CatalogueEntry(
         "what a policy gains by knowing its tokens (not in the paper)", "oat.experiments.policy_knowledge"
     ),
+    "table-decoding": CatalogueEntry(
+        "ways to choose among tokens and sampled chunks (not in the paper)", "oat.experiments.decoding_rules"
+    ),
+    "table-depth": CatalogueEntry("as many tokens as a chunk needs (not in the paper)", "oat.experiments.depth"),
     "table-horizons": CatalogueEntry("action and token horizons (Fig. 5)", "oat.experiments.horizons"),
     "table-codebook": CatalogueEntry("FSQ levels (Table IV)", "oat.experiments.codebook"),
     "table-real": CatalogueEntry("trials of a robot (Table V)", "oat.experiments.real"),

@@ -142,7 +142,7 @@ def _roll_out(
         records.append(record)
 
     pool: EnvironmentPool[DirectLink] = EnvironmentPool(DirectTransport(protocol, make), 1, 2 * batch)
-    Rollout(policy, pool, batch, finish).run(replace(episode, film=False) for episode in episodes)
+    Rollout(policy, pool, batch, finish, protocol).run(replace(episode, film=False) for episode in episodes)
     return records, paths
 
 

@@ -13,10 +13,10 @@ from oat.evaluation.summaries import Summary, summarize
 from oat.experiments.study.runs import commit
 from oat.experiments.study.study import EvaluationRun, Study
 from oat.tables.interval import NOT_AVAILABLE, count_nouns
-from oat.tables.success import POOLED, TASK_BY_TASK_COLUMNS, SuccessRow, study_columns, success_table
+from oat.tables.success import POOLED, TASK_BY_TASK_COLUMNS, Column, SuccessRow, study_columns, success_table
 from oat.tables.table import Table
 
-_FEW = 30  # episodes per task; below, intervals are too wide for any claim
+FEW = 30  # episodes per task; below, intervals are too wide for any claim
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class Row:
     """Commits of the code that evaluated, where that was noted."""
     minutes: float | None = None
     """Minutes of training, if not the study's."""
+    milliseconds: float | None = None
+    """What a chunk takes at batch 1, where it was timed."""
 
     @property
     def summaries(self) -> dict[str, Summary]:
@@ -60,11 +62,11 @@ def read_rows(study: Study, evaluations: Sequence[EvaluationRun]) -> list[Row]:
         for tokens in method.prefixes or (None,):
             label = method.label(tokens)
             row = rows.setdefault(label, Row(label, (), training_steps(study, evaluation), minutes=method.minutes))
-            rows[label] = _with_seed(row, study, evaluation, tuple(found.get(tokens, ())))
+            rows[label] = with_seed(row, study, evaluation, tuple(found.get(tokens, ())))
     return list(rows.values())
 
 
-def _with_seed(row: Row, study: Study, evaluation: EvaluationRun, episodes: tuple[EpisodeRecord, ...]) -> Row:
+def with_seed(row: Row, study: Study, evaluation: EvaluationRun, episodes: tuple[EpisodeRecord, ...]) -> Row:
     """Return the row with one more training seed, if all tasks were run to the end."""
     counts = Counter(record.key.task for record in episodes)
     if any(counts[task] < study.scale.episodes for task in study.tasks):
@@ -91,6 +93,7 @@ def study_table(
     claims: Sequence[Claim] = (),
     *,
     alike: bool = True,
+    more: Sequence[Column] = (),
 ) -> Table:
     """Return success in percent on every task and on average, the paper's average, and what of its claims holds.
 
@@ -101,7 +104,7 @@ def study_table(
     decided = (decide(claim, chain, rows, len(tasks), alike=alike) for claim, chain in claims)
     told = circumstances(study, [row.minutes for row in rows])
     notes = (*told, *_about(rows, len(tasks)), *_ways(rows, alike=alike), *decided)
-    return success_table(title, cells, study_columns(tasks), notes)
+    return success_table(title, cells, (*study_columns(tasks), *more), notes)
 
 
 def _success_row(row: Row, published: tuple[float, float] | None) -> SuccessRow:
@@ -110,6 +113,9 @@ def _success_row(row: Row, published: tuple[float, float] | None) -> SuccessRow:
         {task: summary.rate for task, summary in row.summaries.items()},
         spread=None if row.overall is None else row.overall.over_seeds,
         score=None if row.overall is None else row.overall.score,
+        tokens_per_chunk=None if row.overall is None else row.overall.tokens_per_chunk,
+        jump=None if row.overall is None else row.overall.jump,
+        inference_ms=row.milliseconds,
         training_steps=row.steps,
         published=None if published is None else f"{published[0]} ± {published[1]}",
     )
@@ -181,7 +187,7 @@ def _about(rows: Sequence[Row], tasks: int) -> Iterator[str]:
         if row.records:
             groups.setdefault((len(row.records) // tasks, row.training_seeds), []).append(row.label)
     for (episodes, seeds), labels in sorted(groups.items()):
-        few = "; too few for any claim" if episodes < _FEW else ""
+        few = "; too few for any claim" if episodes < FEW else ""
         yield f"{', '.join(labels)}: {episodes} episodes per task from {count_nouns(seeds, 'training seed')}{few}"
     for row in rows:
         yield from _problems(row)
@@ -222,7 +228,7 @@ def _measure(rows: Iterable[Row]) -> Measure:
 def decide(claim: str, chain: Sequence[str], rows: Sequence[Row], tasks: int, *, alike: bool = True) -> str:
     """Return whether a claim held, on the initial conditions that both sides met."""
     found = {row.label: row for row in rows if row.records}
-    few = [label for label in chain if label in found and len(found[label].records) < _FEW * tasks]
+    few = [label for label in chain if label in found and len(found[label].records) < FEW * tasks]
     if few:
         return f"claim: {claim}: undecided, too few episodes of {', '.join(few)}"
     measure = _measure(found.values())

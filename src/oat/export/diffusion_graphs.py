@@ -13,7 +13,15 @@ from oat.export.folded_blocks import Values as FoldedValues
 from oat.export.graph_policy import GraphPolicy
 from oat.export.graphs import ROWS, Graph, context_graph, example_memory, example_state
 from oat.policies.context import ContextConfig, Values
-from oat.policies.denoising_predictor import Actions, Denoise, DenoisingPredictor, ddim_step, noise_in, signal_levels
+from oat.policies.denoising_predictor import (
+    Actions,
+    Denoise,
+    DenoisingPredictor,
+    Samples,
+    ddim_step,
+    noise_in,
+    signal_levels,
+)
 from oat.policies.diffusion import DiffusionPolicy
 from oat.tokenizers.space import ActionSpace
 
@@ -105,10 +113,10 @@ class GraphDiffusionPolicy(DenoisingPredictor, GraphPolicy):
         """Return the sizes of what is observed and of the chunk that is denoised."""
         return {**super().input_shapes(context, space, shape), "sample": (space.action_horizon, space.model_dim)}
 
-    def start_denoising(self, values: Values, tasks: Int64[Tensor, " batch"], noise: Actions) -> tuple[Any, Denoise]:
+    def start_denoising(self, values: Values, tasks: Int64[Tensor, " batch"], noise: Samples) -> tuple[Any, Denoise]:
         """Run the context graph, and return the function that runs a step for every noise level."""
         put = self.engine.put
-        memory = self.memory(values, tasks)
+        memory = self.repeat_rows(self.memory(values, tasks), len(noise) // len(tasks))
 
         def denoise(sample: Any, time: int, now: Tensor, then: Tensor) -> tuple[Any, Any]:
             inputs = {"time": put(torch.tensor([time])), "now": put(now), "then": put(then)}

@@ -76,6 +76,8 @@ def write_graphs(policy: Policy, folder: Path, precision: Precision = "float32")
         "space": config_to_json(policy.space),
         "shape": shape,
         "trained_on": policy.training_record.to_json(),
+        "identity": policy.identity,
+        "action_scale": policy.action_scale.tolist(),
     }
     write_config(folder, described)
 

@@ -32,6 +32,8 @@ class GraphPolicy(BasePredictor):
     def __init__(self, context: ContextConfig, space: ActionSpace, engine: Engine) -> None:
         self.space = space
         self.engine = engine
+        self.scale = torch.ones(space.action_dim)
+        """What distances between actions are measured in; exports of before do not know it."""
         self._context = context
 
     @classmethod
@@ -67,6 +69,10 @@ class GraphPolicy(BasePredictor):
     def observed(self) -> ContextConfig:
         return self._context
 
+    @property
+    def action_scale(self) -> Float[Tensor, " dim"]:
+        return self.scale
+
     def read(self, observation: Observation) -> tuple[Values, Int64[Tensor, " batch"]]:
         """Return an observation and its tasks' numbers, which must be among those known at export."""
         values = read_values(self._context, observation, self.reference)
@@ -91,6 +97,14 @@ class GraphPolicy(BasePredictor):
         # Exports of before know no context: what they run needs none.
         keys, memory, *context = self.engine.run("context", {"tasks": self.engine.put(tasks), **seen})
         return keys, memory, next(iter(context), None)
+
+    def repeat_rows(self, inputs: Mapping[str, Any], times: int) -> dict[str, Any]:
+        """Return values of the engine's with every row several times, one after the other."""
+        if times == 1:
+            return dict(inputs)
+        return {
+            name: self.engine.put(self.engine.get(value).repeat_interleave(times, 0)) for name, value in inputs.items()
+        }
 
     def actions(
         self, values: Values, inputs: Mapping[str, Tensor], also: Mapping[str, Any] | None = None

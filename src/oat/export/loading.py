@@ -4,6 +4,7 @@ import hashlib
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from oat.errors import CheckpointError, InvalidOption
 from oat.export.engines import OnnxEngine, TorchEngine
@@ -42,6 +43,8 @@ def load_runtime(path: str | Path, threads: int = 1) -> GraphPolicy:
         graphs = graph_class(POLICIES.find(described["policy"]))
         shape = described["shape"]
         expected = graphs.input_shapes(context, space, shape)
+        scale = torch.tensor([float(each) for each in described.get("action_scale", [1.0] * space.action_dim)])
+        identity = described.get("identity")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{folder} is not a readable export ({type(error).__name__}: {error})") from error
     engine = OnnxEngine(models, threads)
@@ -50,7 +53,15 @@ def load_runtime(path: str | Path, threads: int = 1) -> GraphPolicy:
         # Free axes, such as the rows, come first.
         if sizes and found[-len(sizes) :] != sizes:
             raise CheckpointError(f"{folder}: the graphs' input {name} is {found}, {CONFIG_FILE} says {sizes}")
-    return graphs.restore(context, space, engine, shape)
+    if len(scale) != space.action_dim or not (scale > 0).all():
+        raise CheckpointError(f"{folder}: action_scale must be {space.action_dim} positive numbers")
+    return _identified(graphs.restore(context, space, engine, shape), identity, scale)
+
+
+def _identified(policy: GraphPolicy, identity: str | None, scale: Tensor) -> GraphPolicy:
+    policy.identity = identity
+    policy.scale = scale
+    return policy
 
 
 def _read_models(folder: Path, digests: dict[str, str]) -> dict[str, bytes]:
@@ -70,4 +81,5 @@ def compile_policy(policy: Policy, device: str | torch.device = "cpu") -> GraphP
     graphs = graph_class(type(policy))
     modules = {name: graph.module for name, graph in graphs.graphs_of(policy).items()}
     engine = TorchEngine(modules, torch.device(device))
-    return graphs.restore(policy.observed, policy.space, engine, graphs.shape_of(policy))
+    restored = graphs.restore(policy.observed, policy.space, engine, graphs.shape_of(policy))
+    return _identified(restored, policy.identity, policy.action_scale.cpu())

@@ -1,6 +1,6 @@
 """Next-token policies as graphs: one token more with a static key–value cache, tokens → actions, and all as one."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
+from oat.errors import InvalidOption
 from oat.export.detokenizer import Detokenizer, RemainderDetokenizer, make_detokenizer
 from oat.export.engines import Engine
 from oat.export.folded_blocks import FoldedBlocks, Keys, normalize
@@ -18,15 +19,26 @@ from oat.export.graphs import ROWS, Graph, context_graph, example_memory, exampl
 from oat.io.config_json import config_from_json
 from oat.policies.autoregressive import AutoregressivePolicy
 from oat.policies.context import ContextConfig, Values
-from oat.policies.decoding import Noise, TokenDecoding, TokenLimits, likely_tokens, sample, token_noise
+from oat.policies.decoding import (
+    Noise,
+    TokenDecoding,
+    TokenLimits,
+    at_position,
+    likely_tokens,
+    sample,
+    token_noise,
+)
 from oat.policies.predictor import Chunk
 from oat.policies.stopping import StoppingRule
-from oat.policies.token_predictor import Ids, LogProbabilities, TokenPredictor, TokenSource
+from oat.policies.token_predictor import Ids, Lengths, LogProbabilities, TokenPredictor, TokenSource
+from oat.policies.token_predictor import TokenStep as Step
 from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens
 
 Cache = Float[Tensor, "batch cache_heads length head_dim"]
 Random = Float[Tensor, "tokens batch outputs"]
+Logits = Float[Tensor, "batch outputs"]
+Hidden = Float[Tensor, "batch dim"]
 
 
 @dataclass(frozen=True)
@@ -71,6 +83,7 @@ class TokenStep(nn.Module):
     positions: Tensor
     masks: Tensor
     places: Tensor
+    gain: Tensor
 
     def __init__(self, policy: AutoregressivePolicy) -> None:
         super().__init__()
@@ -86,6 +99,7 @@ class TokenStep(nn.Module):
         self.register_buffer("positions", policy.positions.detach())
         self.register_buffer("masks", torch.full((length, length), -torch.inf).triu(1))
         self.register_buffer("places", torch.arange(length)[:, None])
+        self.register_buffer("gain", policy.backbone.norm.weight.detach().clone())
 
     def forward(
         self,
@@ -97,8 +111,11 @@ class TokenStep(nn.Module):
         noise: Float[Tensor, "batch outputs"],
         temperature: Float[Tensor, ""],
         top_k: int | torch.SymInt,
-    ) -> tuple[Int64[Tensor, " batch"], Float[Tensor, " batch"], Cache]:
-        """Return the token, its log-probability, and the cache with the last token's keys and values."""
+    ) -> tuple[Int64[Tensor, " batch"], Float[Tensor, " batch"], Cache, Logits, Hidden]:
+        """Return the token, its log-probability, and the cache with the last token's keys and values.
+
+        Logits let several samples share a step, and a stopping head reads what they are made of.
+        """
         x = (self.embedding(last) + self.positions[place])[:, None]
         here = self.places == place
         mask = self.masks[place]
@@ -111,9 +128,10 @@ class TokenStep(nn.Module):
             value = torch.where(here, value, caches[2 * number + 1])
             x = block.read(block.mix(x, query, key, value, mask), *memory)
             extended += [key, value]
-        logits = self.head(normalize(x))[:, 0]
+        normed = normalize(x)
+        logits = self.head(normed)[:, 0]
         chosen, log_probability = sample(logits, noise, temperature, top_k)
-        return chosen, log_probability, torch.cat(extended, dim=1)
+        return chosen, log_probability, torch.cat(extended, dim=1), logits, normed[:, 0] * self.gain
 
 
 class GraphTokenPolicy(TokenPredictor, GraphPolicy):
@@ -151,7 +169,7 @@ class GraphTokenPolicy(TokenPredictor, GraphPolicy):
             times |= {"context": torch.zeros(ROWS, policy.context.num_tokens, dim), "share": torch.ones(())}
         return {
             "context": context,
-            "step": Graph(TokenStep(policy), step, ("token", "log_probability", "cache_then")),
+            "step": Graph(TokenStep(policy), step, ("token", "log_probability", "cache_then", "logits", "hidden")),
             "actions": Graph(detokenizer, {**tokens, **times, **example_state(policy)}, ("actions",)),
         }
 
@@ -196,7 +214,7 @@ class GraphTokenPolicy(TokenPredictor, GraphPolicy):
     ) -> Iterator[Chunk]:
         """Yield chunks as the policy in PyTorch does; where only the last is wanted, in one run."""
         # Where nobody asks between two tokens, the loop over them is in the graph, too: see benchmarks/inference.py.
-        if "chunk" in self.engine.graphs and not rule.watches:
+        if "chunk" in self.engine.graphs and not rule.watches and decoding.in_one_piece:
             yield self._whole_chunk(values, tasks, decoding, noise)
         else:
             yield from super().generate(values, tasks, decoding, noise, rule)
@@ -206,35 +224,62 @@ class GraphTokenPolicy(TokenPredictor, GraphPolicy):
     ) -> TokenSource:
         """Run the context graph, and return what runs a step for every token."""
         put = self.engine.put
+        get = self.engine.get
         rows = len(tasks)
+        samples = decoding.samples
         keys, memory, context = self.encode_context(values, tasks)
-        random = [put(each) for each in self._random(rows, decoding, noise)]
+        noises = self._random(rows * samples, decoding, noise)
+        random = [put(each) for each in noises]
+        shared = put(torch.zeros(rows, self.shape.outputs)) if samples > 1 else random[0]
         inputs = {
             "last": put(torch.full((rows,), self.shape.outputs)),
             "place": self._places[0],
             "cache": put(torch.zeros(rows, self.shape.cache_heads, self.shape.longest, self.shape.head_dim)),
             "keys": keys,
             "values": memory,
-            "noise": random[0],
-            **{name: put(value) for name, value in self._sampling(decoding).items()},
+            "noise": shared,
+            **self._sampling_at(decoding, 0),
         }
 
-        def next_token(place: int) -> tuple[Tensor, Tensor]:
+        def next_token(place: int) -> Step:
             inputs["place"] = self._places[place]
-            inputs["noise"] = random[place]
-            inputs["last"], log_probability, inputs["cache"] = self.engine.run("step", inputs)
-            return self.engine.get(inputs["last"]), self.engine.get(log_probability)
+            if place:
+                inputs["noise"] = random[place]
+                inputs.update({} if decoding.in_one_piece else self._sampling_at(decoding, place))
+            inputs["last"], log_probability, inputs["cache"], *more = self.engine.run("step", inputs)
+            if place == 0 and samples > 1:
+                return self._first_of_samples(inputs, decoding, noises[0], more)
+            return Step(get(inputs["last"]), get(log_probability), get(more[1]) if more else None)
 
-        def make_chunk(ids: Ids, log_probabilities: LogProbabilities) -> Chunk:
+        def make_chunk(ids: Ids, log_probabilities: LogProbabilities, lengths: Lengths | None = None) -> Chunk:
             # The actions graph takes tokens that are padded to full length.
-            padded = torch.nn.functional.pad(ids, (0, self.shape.longest - ids.shape[1]))
-            lengths = torch.full((rows,), ids.shape[1])
+            lengths = torch.full((len(ids),), ids.shape[1]) if lengths is None else lengths
+            kept = Tokens(ids, lengths).real
+            padded = torch.nn.functional.pad(ids.where(kept, 0), (0, self.shape.longest - ids.shape[1]))
             tokens = {"ids": padded, "lengths": lengths, "times": self._times(decoding.num_actions)}
             also = {name: put(value) for name, value in self._share(decoding).items()}
-            also = {"context": context, **also} if also else {}
-            return _chunk(self.actions(values, tokens, also), ids, log_probabilities)
+            also = {**self.repeat_rows({"context": context}, samples), **also} if also else {}
+            actions = self.actions(self.repeat_reference(values, samples), tokens, also)
+            return _chunk(actions, ids.where(kept, 0), log_probabilities * kept, lengths)
 
         return TokenSource(next_token, make_chunk)
+
+    def _first_of_samples(
+        self, inputs: dict[str, Any], decoding: TokenDecoding, noise: Tensor, more: Sequence[Any]
+    ) -> Step:
+        """Draw the first tokens of all samples from the logits of their rows, and let every row be several from now."""
+        if not more:
+            raise InvalidOption("this export cannot draw several samples: it was made before that, export it anew")
+        samples = decoding.samples
+        logits, hidden = (self.engine.get(each).repeat_interleave(samples, 0) for each in more)
+        top_k = likely_tokens(decoding, self.shape.outputs)
+        token, log_probability = sample(logits, noise, at_position(decoding.temperature, 0), top_k)
+        inputs.update(self.repeat_rows({name: inputs[name] for name in ("cache", "keys", "values")}, samples))
+        inputs["last"] = self.engine.put(token)
+        return Step(token, log_probability, hidden)
+
+    def _sampling_at(self, decoding: TokenDecoding, place: int) -> dict[str, Any]:
+        return {name: self.engine.put(value) for name, value in self._sampling(decoding, place).items()}
 
     def _whole_chunk(
         self, values: Values, tasks: Int64[Tensor, " batch"], decoding: TokenDecoding, noise: Noise | None
@@ -258,9 +303,9 @@ class GraphTokenPolicy(TokenPredictor, GraphPolicy):
         random = token_noise(decoding, noise, length, self.shape.outputs)
         return torch.zeros(length, rows, self.shape.outputs) if random is None else random
 
-    def _sampling(self, decoding: TokenDecoding) -> dict[str, Tensor | int]:
-        temperature = torch.tensor(float(decoding.temperature))
-        return {"temperature": temperature, "top_k": likely_tokens(decoding, self.shape.outputs)}
+    def _sampling(self, decoding: TokenDecoding, place: int = 0) -> dict[str, Tensor | int]:
+        temperature = torch.tensor(float(at_position(decoding.temperature, place)))
+        return {"temperature": temperature, "top_k": likely_tokens(decoding, self.shape.outputs, place)}
 
     def _share(self, decoding: TokenDecoding) -> dict[str, Tensor]:
         """Return 1 for the remainder and 0 for tokens alone, as an input of graphs that have one."""
@@ -270,7 +315,12 @@ class GraphTokenPolicy(TokenPredictor, GraphPolicy):
         return torch.arange(num_actions or self.space.action_horizon)
 
 
-def _chunk(actions: Float[Tensor, "batch time dim"], ids: Ids, log_probabilities: LogProbabilities) -> Chunk:
+def _chunk(
+    actions: Float[Tensor, "batch time dim"],
+    ids: Ids,
+    log_probabilities: LogProbabilities,
+    lengths: Lengths | None = None,
+) -> Chunk:
     rows, used = ids.shape
-    lengths = torch.full((rows,), used)
+    lengths = torch.full((rows,), used) if lengths is None else lengths
     return Chunk(actions, torch.ones(rows, dtype=torch.bool), lengths, Tokens(ids, lengths), log_probabilities)

@@ -43,6 +43,10 @@ class KeyValueCache:
         self.memory = like.new_empty(2, layers, len(like), width.heads, length, width.head_dim)
         self.length = 0
 
+    def repeat(self, times: int) -> None:
+        """Keep as much for several rows in place of each, one after the other."""
+        self.memory = self.memory.repeat_interleave(times, 2)
+
     def next_position(self) -> Iterator[CachePlace]:
         """Return every layer's part of the cache at one position more."""
         here = self.memory.narrow(-2, self.length, 1)

@@ -37,6 +37,13 @@ class Generation:
                 x = block.extend(x, memory, place)
             return normalize(self._norm, x)
 
+    def repeat(self, times: int) -> None:
+        """Let every row be several, which have the same past and context, one after the other."""
+        self.cache.repeat(times)
+        self._memories = [
+            (keys.repeat_interleave(times, 0), values.repeat_interleave(times, 0)) for keys, values in self._memories
+        ]
+
 
 def flatten(module: nn.Module) -> Any:
     """Return an object of the module's class, with its methods, whose parameters and parts are plain attributes.

@@ -16,7 +16,15 @@ from oat.errors import CheckpointError, InvalidOption
 from oat.io.training_record import Measures
 from oat.policies.config import AutoregressiveConfig, PolicyConfig
 from oat.policies.context import ContextConfig, Values
-from oat.policies.decoding import Noise, TokenDecoding, TokenLimits, likely_tokens, sample, token_noise
+from oat.policies.decoding import (
+    Noise,
+    TokenDecoding,
+    TokenLimits,
+    at_position,
+    likely_tokens,
+    sample,
+    token_noise,
+)
 from oat.policies.learning import HeldOut, Lesson, PolicySetup, mean_over_processes
 from oat.policies.method_names import tokenizer_method
 from oat.policies.policy import Policy
@@ -24,7 +32,7 @@ from oat.policies.predictor import Chunk
 from oat.policies.remainder import Context, Remainder
 from oat.policies.token_embedding import TokenEmbedding
 from oat.policies.token_lessons import Chunks, Taught, soft_cross_entropy
-from oat.policies.token_predictor import Ids, LogProbabilities, TokenPredictor, TokenSource
+from oat.policies.token_predictor import Ids, Lengths, LogProbabilities, TokenPredictor, TokenSource, TokenStep
 from oat.policies.token_sequence import TokenSequence
 from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.decoder import masked_error
@@ -158,15 +166,28 @@ class AutoregressivePolicy(TokenPredictor, Policy):
             context = context[::_TAUGHT_ROWS]
             tokens = tokens[::_TAUGHT_ROWS]
         targets, counts = self.targets(tokens)
-        vectors = self.embedding.vectors()
-        given = F.pad(targets[:, :-1], (1, 0), value=self.bos)
-        embedded = F.embedding(given, vectors) + self.positions[: given.shape[1]]
-        logits = self.logits(self.backbone(embedded, context, causal=True), vectors)
+        _, logits = self._teach(context, targets)
         nll = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").reshape(targets.shape)
         losses = nll
         if self.lattice is not None and self.config.soft_targets:
             losses = soft_cross_entropy(logits, targets, self.lattice, self.config.soft_targets)
         return Taught(nll * counts, losses * counts, counts, logits.detach().argmax(-1), left_out)
+
+    def _teach(
+        self, context: Context, targets: Int64[Tensor, "batch length"]
+    ) -> tuple[Float[Tensor, "batch length dim"], Float[Tensor, "batch length outputs"]]:
+        """Return what the policy knows before each of these tokens, and its logits there."""
+        vectors = self.embedding.vectors()
+        given = F.pad(targets[:, :-1], (1, 0), value=self.bos)
+        embedded = F.embedding(given, vectors) + self.positions[: given.shape[1]]
+        hidden = self.backbone(embedded, context, causal=True)
+        return hidden, self.logits(hidden, vectors)
+
+    def read_tokens(
+        self, values: Values, tasks: Int64[Tensor, " batch"], ids: Int64[Tensor, "batch length"]
+    ) -> tuple[Float[Tensor, "batch length dim"], Float[Tensor, "batch length outputs"]]:
+        """Return the same for an observation and the tokens of its chunk, as generating them would give it."""
+        return self._teach(self.context(values, tasks), ids)
 
     def targets(self, tokens: Tokens) -> tuple[Int64[Tensor, "batch length"], Float[Tensor, "batch length"]]:
         """Return ids to predict, with EOS where the tokenizer needs it, and 1 where a position counts."""
@@ -252,23 +273,34 @@ class AutoregressivePolicy(TokenPredictor, Policy):
     def start_tokens(
         self, values: Values, tasks: Int64[Tensor, " batch"], decoding: TokenDecoding, noise: Noise | None
     ) -> TokenSource:
-        """Encode the context once, and return what generates one token after the other."""
+        """Encode the context once, and return what generates one token after the other.
+
+        Several samples of a row share its context and the step before the first token.
+        """
         context = self.context(values, tasks)
         length = decoding.num_tokens or self.length
         random = token_noise(decoding, noise, length, self.outputs)
         random = None if random is None else random.to(context.device)
-        top_k = likely_tokens(decoding, self.outputs)
+        samples = decoding.samples
         with torch.inference_mode():
             sequence = TokenSequence(self, context, length)
 
-        def next_token(place: int) -> tuple[Tensor, Tensor]:
+        def next_token(place: int) -> TokenStep:
             added = None if random is None else random[place]
+            temperature = at_position(decoding.temperature, place)
             with torch.inference_mode():
                 logits = sequence.next_logits(place)
-                sequence.last, log_probability = sample(logits, added, decoding.temperature, top_k)
-            return sequence.last, log_probability
+                if place == 0 and samples > 1:
+                    logits = logits.repeat_interleave(samples, 0)
+                    sequence.repeat(samples)
+                top_k = likely_tokens(decoding, self.outputs, place)
+                sequence.last, log_probability = sample(logits, added, temperature, top_k)
+            return TokenStep(sequence.last, log_probability, sequence.hidden)
 
         state = self.current_state(values)
+        if samples > 1:
+            context = context.repeat_interleave(samples, 0)
+            state = None if state is None else state.repeat_interleave(samples, 0)
         if decoding.remainder:
             return TokenSource(next_token, partial(self._complete, context, state, decoding.num_actions))
         return TokenSource(next_token, partial(self._decode, state, decoding.num_actions))
@@ -280,11 +312,12 @@ class AutoregressivePolicy(TokenPredictor, Policy):
         num_actions: int | None,
         ids: Ids,
         log_probabilities: LogProbabilities,
+        lengths: Lengths | None = None,
     ) -> Chunk:
         """Decode the tokens so far, and let the remainder make exact what they chose."""
         assert self.remainder is not None
         # Whole chunks are compared, also where only their first actions are wanted: else these would depend on it.
-        chunk = self._decode(state, None, ids, log_probabilities)
+        chunk = self._decode(state, None, ids, log_probabilities, lengths)
         completed = self.remainder.complete(context, self.to_model_space(chunk.actions, state))
         actions = self.space.to_actions(completed, self.action_normalizer, state)
         return replace(chunk, actions=actions[:, :num_actions])
@@ -295,13 +328,16 @@ class AutoregressivePolicy(TokenPredictor, Policy):
         num_actions: int | None,
         ids: Ids,
         log_probabilities: LogProbabilities,
+        lengths: Lengths | None = None,
     ) -> Chunk:
         """Decode the tokens so far; a row of variable length is valid only if its end was generated."""
-        lengths = torch.full((len(ids),), ids.shape[1], device=ids.device)
+        if lengths is None:
+            lengths = torch.full((len(ids),), ids.shape[1], device=ids.device)
         if self.eos is None:
-            tokens = Tokens(ids, lengths)
+            kept = Tokens(ids, lengths).real
+            tokens = Tokens(ids.where(kept, 0), lengths)
             actions, valid = self.tokenizer.try_decode(tokens, num_actions, state)
-            return Chunk(actions, valid, lengths, tokens, log_probabilities)
+            return Chunk(actions, valid, lengths, tokens, log_probabilities * kept)
         ended = ids == self.eos
         finished = ended.any(1)
         lengths = torch.where(finished, ended.int().argmax(1), lengths)

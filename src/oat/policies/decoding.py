@@ -2,7 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float, Int64
@@ -10,6 +11,12 @@ from torch import Tensor
 
 from oat.data.shuffle import derive_key
 from oat.errors import InvalidOption
+from oat.policies.choosing import MEDOID, ChoosingRule
+from oat.policies.stopping import DepthRule
+
+Each = TypeVar("Each")
+PerPosition = Each | tuple[Each, ...]
+"""One value for all positions of a sequence, or one for each; the last of them holds for those that follow."""
 
 
 class Decoding(ABC):
@@ -20,29 +27,81 @@ class Decoding(ABC):
     def name(self) -> str:
         """Return a name that is short and unique among the decodings of a kind; records and tables carry it."""
 
+    def drawing(self, samples: int) -> "Decoding":
+        """Return how so many chunks are drawn at random; as here, where there is nothing to draw."""
+        return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledDecoding(Decoding):
+    """Draw several chunks for every row, and execute one of them; policies that draw at random have these fields."""
+
+    samples: int = 1
+    """N: chunks that are drawn for every row, in one batch."""
+    choose: ChoosingRule = MEDOID
+    """Which of several samples is executed."""
+    commit: int = 0
+    """d: actions that will be executed before the chunk is there. Of the samples, those are chosen among whose first
+    d actions agree with these."""
+    executed: int | None = None
+    """Actions of the chunk that will be executed, which choosing and stopping look at; None for all."""
+
+    def check_choice(self) -> None:
+        """Raise `InvalidOption` for numbers that cannot be."""
+        if self.samples < 1:
+            raise InvalidOption(f"samples must be at least 1, got {self.samples}")
+        if self.commit < 0 or (self.executed is not None and self.executed < 1):
+            raise InvalidOption(
+                f"commit must be at least 0 and executed at least 1, got {self.commit} and {self.executed}"
+            )
+        if self.commit and self.samples == 1:
+            raise InvalidOption(f"to commit to {self.commit} actions, choose among several samples: 1 is drawn")
+
+    @property
+    def looks_at_execution(self) -> bool:
+        """Return whether it matters how many actions will be executed."""
+        return self.samples > 1
+
+    @property
+    def choice_words(self) -> list[str]:
+        """Return the part of the name that tells how one of several samples is chosen."""
+        words = [f"{self.choose.label}-of-{self.samples}"] if self.samples > 1 else []
+        return [*words, f"commit-{self.commit}"] if self.commit else words
+
+    @abstractmethod
+    def weakened(self) -> "SampledDecoding":
+        """Return the same after a single step, which a policy can be contrasted with itself by."""
+
 
 @dataclass(frozen=True)
-class TokenDecoding(Decoding):
+class TokenDecoding(SampledDecoding):
     """Choose tokens of an autoregressive policy, one after the other; the defaults sample as the paper does."""
 
     num_tokens: int | None = None
     """K: stop after this many tokens, where every prefix decodes; None for all."""
-    temperature: float = 1.0
-    """Divides the logits: below 1 sharper, above 1 flatter."""
-    top_k: int | None = 10
-    """Sample among the most likely tokens only; None among all."""
+    temperature: PerPosition[float] = 1.0
+    """Divides the logits: below 1 sharper, above 1 flatter; for all tokens, or for the first, the second, …"""
+    top_k: PerPosition[int | None] = 10
+    """Sample among the most likely tokens only; None among all; for all tokens, or for the first, the second, …"""
     greedy: bool = False
     """Always the most likely token."""
     num_actions: int | None = None
     """Decode only the chunk's first actions, which is less work; None for all."""
     remainder: bool = False
     """Whether a regression makes exact what the tokens chose, in policies that were trained for it."""
+    stop: DepthRule | None = None
+    """Lets each row stop by itself before its last token; None lets none."""
 
     def __post_init__(self) -> None:
-        if self.temperature <= 0:
+        temperatures = each_position(self.temperature)
+        if not temperatures or min(temperatures) <= 0:
             raise InvalidOption(f"temperature must be positive, got {self.temperature}; for its limit 0 use greedy")
-        if (self.num_tokens is not None and self.num_tokens < 1) or (self.top_k is not None and self.top_k < 1):
+        counts = (self.num_tokens, *each_position(self.top_k))
+        if self.top_k == () or any(count is not None and count < 1 for count in counts):
             raise InvalidOption(f"num_tokens and top_k must be at least 1, got {self.num_tokens} and {self.top_k}")
+        self.check_choice()
+        if self.greedy and self.samples > 1:
+            raise InvalidOption(f"the most likely tokens are always the same: {self.samples} samples must be sampled")
 
     @property
     def name(self) -> str:
@@ -52,12 +111,34 @@ class TokenDecoding(Decoding):
         if self.greedy:
             words.append("greedy")
         elif self.temperature != usual.temperature:
-            words.append(f"T={self.temperature:g}")
+            words.append(f"T={','.join(f'{each:g}' for each in each_position(self.temperature))}")
         if self.top_k != usual.top_k and not self.greedy:
-            words.append(f"top-{self.top_k or 'all'}")
+            words.append(f"top-{','.join(str(each or 'all') for each in each_position(self.top_k))}")
+        words += self.choice_words
+        if self.stop is not None:
+            words.append(self.stop.name)
         if self.remainder:
             words.append("remainder")
         return " ".join(words)
+
+    @property
+    def looks_at_execution(self) -> bool:
+        """Return whether it matters how many actions will be executed, to a rule that chooses or stops."""
+        return self.samples > 1 or self.stop is not None
+
+    @property
+    def in_one_piece(self) -> bool:
+        """Return whether all tokens are drawn alike and none is asked about, so that a graph may hold the loop."""
+        alike = not isinstance(self.temperature, tuple) and not isinstance(self.top_k, tuple)
+        return alike and self.samples == 1 and self.stop is None
+
+    def drawing(self, samples: int) -> "TokenDecoding":
+        """Return how so many chunks are sampled, of all tokens."""
+        return replace(self, samples=samples, greedy=False, stop=None)
+
+    def weakened(self) -> "TokenDecoding":
+        """Return the same after the first token."""
+        return replace(self, num_tokens=1, stop=None)
 
     @property
     def length_name(self) -> str:
@@ -66,7 +147,7 @@ class TokenDecoding(Decoding):
 
 
 @dataclass(frozen=True)
-class Denoising(Decoding):
+class Denoising(SampledDecoding):
     """Sample a chunk from a diffusion policy by denoising it in steps."""
 
     steps: int = 10
@@ -75,11 +156,20 @@ class Denoising(Decoding):
     def __post_init__(self) -> None:
         if self.steps < 1:
             raise InvalidOption(f"at least one denoising step is needed, got {self.steps}")
+        self.check_choice()
 
     @property
     def name(self) -> str:
-        """Return the number of denoising steps in words."""
-        return f"{self.steps} steps"
+        """Return the number of denoising steps in words, and how one of several samples is chosen."""
+        return " ".join((f"{self.steps} steps", *self.choice_words))
+
+    def drawing(self, samples: int) -> "Denoising":
+        """Return how so many chunks are denoised."""
+        return replace(self, samples=samples)
+
+    def weakened(self) -> "Denoising":
+        """Return the same with a single denoising step."""
+        return replace(self, steps=1)
 
 
 @dataclass(frozen=True)
@@ -98,14 +188,19 @@ class DecodingOptions:
 
     num_tokens: tuple[int | None, ...] = ()
     """Prefix lengths, one decoding for each; by default all tokens, counted where every prefix decodes."""
-    temperature: float = TokenDecoding.temperature
-    top_k: int | None = TokenDecoding.top_k
+    temperature: PerPosition[float] = TokenDecoding.temperature
+    top_k: PerPosition[int | None] = TokenDecoding.top_k
     greedy: bool | None = None
     """Whether to take the most likely token; None as the policy was trained for, unless sampling is described."""
     num_actions: int | None = None
     remainder: bool | None = None
     """Whether a regression makes the tokens' choice exact; None as the policy was trained for."""
     denoising_steps: int | None = None
+    samples: int = 1
+    choose: ChoosingRule = MEDOID
+    commit: int = 0
+    stop: tuple[DepthRule, ...] = ()
+    """Rules by which rows stop, one decoding for each."""
 
     @classmethod
     def paper(cls, num_tokens: tuple[int | None, ...] = (), num_actions: int | None = None) -> "DecodingOptions":
@@ -113,9 +208,14 @@ class DecodingOptions:
         return cls(num_tokens, greedy=False, num_actions=num_actions, remainder=False)
 
     @property
-    def samples(self) -> bool:
+    def sampling(self) -> bool:
         """Return whether these options describe how to sample."""
-        return {"temperature", "top_k"} & self.changed() != set()
+        return {"temperature", "top_k", "samples"} & self.changed() != set()
+
+    @property
+    def choice(self) -> dict[str, Any]:
+        """Return the options that all decodings of several samples have."""
+        return {"samples": self.samples, "choose": self.choose, "commit": self.commit}
 
     def only(self, names: Collection[str]) -> "DecodingOptions":
         """Return the options without those of other names, which then have their defaults."""
@@ -149,6 +249,10 @@ class TokenLimits:
             raise InvalidOption("the policy was trained without a remainder, which oat train --remainder 10 adds")
         if decoding.num_actions is not None and not 1 <= decoding.num_actions <= self.action_horizon:
             raise InvalidOption(f"num_actions must be 1…{self.action_horizon}, got {decoding.num_actions}")
+        if decoding.executed is not None and decoding.executed > self.action_horizon:
+            raise InvalidOption(f"executed must be 1…{self.action_horizon}, got {decoding.executed}")
+        if decoding.stop is not None and not self.prefix_decodable:
+            raise InvalidOption(f"{self.tokenizer} has no prefixes that decode: stop must be left out")
         if decoding.num_tokens is None:
             return
         if not self.prefix_decodable:
@@ -172,6 +276,14 @@ class Noise:
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    def repeated(self, samples: int) -> "Noise":
+        """Return noise for several samples of each row, one after the other; the first has the row's own."""
+        if samples == 1:
+            return self
+        return Noise(
+            tuple(derive_key(key, number) if number else key for key in self.keys for number in range(samples))
+        )
 
     def uniform(self, *shape: int) -> Float[Tensor, "rows ..."]:
         """Return numbers in [0, 1) for every row."""
@@ -221,6 +333,17 @@ def _perturbed(logits: Tensor, noise: Tensor, temperature: float | Tensor, top_k
     return scaled.masked_fill(scaled < smallest, -torch.inf) + noise
 
 
-def likely_tokens(decoding: TokenDecoding, outputs: int) -> int:
-    """Return how many of the most likely tokens are sampled among."""
-    return min(decoding.top_k or outputs, outputs)
+def likely_tokens(decoding: TokenDecoding, outputs: int, place: int = 0) -> int:
+    """Return how many of the most likely tokens are sampled among at a place, counted from 0."""
+    return min(at_position(decoding.top_k, place) or outputs, outputs)
+
+
+def each_position(values: PerPosition[Each]) -> tuple[Each, ...]:
+    """Return the values that positions have, of which the last holds for those that follow."""
+    return values if isinstance(values, tuple) else (values,)
+
+
+def at_position(values: PerPosition[Each], place: int) -> Each:
+    """Return the value at a place, counted from 0."""
+    every = each_position(values)
+    return every[min(place, len(every) - 1)]

@@ -19,6 +19,8 @@ TRAINING_STEPS = 100
 _LARGEST_BETA = 0.999
 
 Actions = Float[Tensor, "batch time numbers"]
+Samples = Float[Tensor, "samples time numbers"]
+"""One or several of every row, one after the other."""
 Denoise = Callable[[Any, int, Tensor, Tensor], tuple[Any, Any]]
 """From a sample, its time, its signal level and the next to the sample there and the clean chunk it heads for."""
 
@@ -56,14 +58,17 @@ def noise_in(noised: Actions, clean: Actions, level: Float[Tensor, "*batch"]) ->
 class DenoisingPredictor(BasePredictor):
     """Denoise a random chunk step by step until the last one, or until a stopping rule wants a chunk."""
 
-    options = frozenset({"denoising_steps"})
+    options = frozenset({"denoising_steps", "samples", "choose", "commit"})
     has_no = "denoises actions and generates no tokens"
     levels: Tensor
     """The signal levels, on the device where samples are combined."""
 
     @abstractmethod
-    def start_denoising(self, values: Values, tasks: Int64[Tensor, " batch"], noise: Actions) -> tuple[Any, Denoise]:
-        """Read the observation, and return the first sample and the function that denoises it by one step."""
+    def start_denoising(self, values: Values, tasks: Int64[Tensor, " batch"], noise: Samples) -> tuple[Any, Denoise]:
+        """Read the observation, and return the first sample and the function that denoises it by one step.
+
+        Noise may be for several samples of every row, one after the other: they share its context.
+        """
 
     @abstractmethod
     def make_actions(self, clean: Any, values: Values) -> Actions:
@@ -79,10 +84,14 @@ class DenoisingPredictor(BasePredictor):
             raise InvalidOption(f"a diffusion policy decodes by Denoising, got {decoding}")
         if decoding.steps > TRAINING_STEPS:
             raise InvalidOption(f"denoising steps must be 1…{TRAINING_STEPS}, got {decoding.steps}")
+        if decoding.samples > 1 and decoding.choose.needs_likelihood:
+            raise InvalidOption(f"{decoding.choose.name} needs tokens: a denoised chunk has no likelihood")
+        self.check_choosing(decoding)
 
     def make_decodings(self, options: DecodingOptions) -> Iterator[Denoising]:
         """Yield the only decoding that the options describe."""
-        yield Denoising() if options.denoising_steps is None else Denoising(options.denoising_steps)
+        steps = Denoising.steps if options.denoising_steps is None else options.denoising_steps
+        yield Denoising(steps, **options.choice)
 
     @property
     def anytime(self) -> bool:
@@ -94,8 +103,9 @@ class DenoisingPredictor(BasePredictor):
     ) -> Iterator[Chunk]:
         """Yield the chunk after the last step, and those before it that the rule wants."""
         assert noise is not None
-        random = noise.normal(self.space.action_horizon, self.space.model_dim)
+        random = noise.repeated(decoding.samples).normal(self.space.action_horizon, self.space.model_dim)
         sample, denoise = self.start_denoising(values, tasks, random)
+        values = self.repeat_reference(values, decoding.samples)
         times = ddim_times(decoding.steps)
         for number, time in enumerate(times, start=1):
             last = number == len(times)

@@ -16,6 +16,7 @@ from oat.policies.denoising_predictor import (
     Actions,
     Denoise,
     DenoisingPredictor,
+    Samples,
     ddim_step,
     noise_in,
     signal_levels,
@@ -109,10 +110,10 @@ class DiffusionPolicy(DenoisingPredictor, Policy):
         return self.normalizer
 
     def start_denoising(
-        self, values: Values, tasks: Int64[Tensor, " batch"], noise: Actions
-    ) -> tuple[Actions, Denoise]:
+        self, values: Values, tasks: Int64[Tensor, " batch"], noise: Samples
+    ) -> tuple[Samples, Denoise]:
         """Encode the observation once; every step predicts noise from it."""
-        context = self.context(values, tasks)
+        context = self.context(values, tasks).repeat_interleave(len(noise) // len(tasks), 0)
 
         def denoise(sample: Actions, time: int, now: Tensor, then: Tensor) -> tuple[Actions, Actions]:
             times = torch.full((len(sample),), time, device=sample.device)

@@ -1,11 +1,12 @@
 """The base of every policy: what all kinds share, what a kind must say, and its checkpoint."""
 
+import hashlib
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -103,6 +104,23 @@ class Policy(nn.Module, BasePredictor):
     @abstractmethod
     def action_normalizer(self) -> Normalizer:
         """Return how actions are brought to model space."""
+
+    @cached_property
+    def identity(self) -> str:  # type: ignore[override]
+        """Return a hash of all weights, its tokenizer's included, as they are when it is first asked for."""
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()[:12]
+
+    @property
+    def action_scale(self) -> Float[Tensor, " dim"]:
+        """Return the normaliser's spread, where each of its numbers is one of an action's; else 1."""
+        spread = self.action_normalizer.spread.detach()
+        if len(spread) != self.space.action_dim:
+            return torch.ones(self.space.action_dim)
+        return spread.where(spread > 0, 1.0)
 
     def to_model_space(
         self, actions: Float[Tensor, "batch time action"], state: Float[Tensor, "batch state"] | None = None

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -15,8 +15,9 @@ from torch import Tensor
 
 from oat.errors import InvalidOption
 from oat.interfaces import Observation
+from oat.policies.choosing import Candidates, Contrast, Previous, choose
 from oat.policies.context import ContextConfig, Values
-from oat.policies.decoding import Decoding, DecodingOptions, Noise
+from oat.policies.decoding import Decoding, DecodingOptions, Noise, SampledDecoding
 from oat.policies.stopping import Deadline, EveryStep, StepTimes, StoppingRule
 from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens
@@ -38,7 +39,7 @@ class Chunk:
     log_probabilities: Float[Tensor, "batch tokens"] | None = None
     """Of each generated token under the model, before temperature and top-k; 0 past a row's end."""
 
-    def __getitem__(self, rows: slice) -> "Chunk":
+    def __getitem__(self, rows: slice | Tensor) -> "Chunk":
         """Return the chunks of some of the rows."""
         tokens = None if self.tokens is None else self.tokens[rows]
         log_probabilities = None if self.log_probabilities is None else self.log_probabilities[rows]
@@ -55,6 +56,14 @@ class BasePredictor(ABC):
     """The names of those `DecodingOptions` that mean something to this kind."""
     has_no: ClassVar[str] = "has no such options"
     """What an error says of this kind when a user asks for other options."""
+
+    identity: str | None = None
+    """What tells this policy's weights, its tokenizer's included, from all others'; None where that is not known."""
+
+    @property
+    def action_scale(self) -> Float[Tensor, " dim"]:
+        """Return what distances between actions are measured in, number by number; 1 where ranges are not known."""
+        return torch.ones(self.space.action_dim)
 
     @property
     @abstractmethod
@@ -123,6 +132,7 @@ class BasePredictor(ABC):
         pad_to: int | None = None,
         deadline_ms: float | None = None,
         stopping: StoppingRule | None = None,
+        previous: Previous | None = None,
     ) -> Chunk:
         """Return one chunk for every row.
 
@@ -130,19 +140,26 @@ class BasePredictor(ABC):
         sizes: with `pad_to` every call computes that many rows, so that a row's chunk is the same whatever its company.
         Generation ends at the first chunk that the stopping rule wants. With a deadline, that is when one more step
         would miss it, judged by how long steps took lately; at least one is always made, and a policy that has made
-        none yet makes only one.
+        none yet makes only one. Rules that choose among samples may look at the rests of the previous chunks.
         """
         rule = stopping or StoppingRule()
         if deadline_ms is not None:
             self.check_deadline(deadline_ms)
             rule = Deadline(deadline_ms)
-        return next(self._start(observation, decoding, noise, rule, pad_to))
+        return next(self._start(observation, decoding, noise, rule, pad_to, previous))
 
     def stream(
-        self, observation: Observation, decoding: Decoding | None = None, noise: Noise | None = None
+        self,
+        observation: Observation,
+        decoding: Decoding | None = None,
+        noise: Noise | None = None,
+        previous: Previous | None = None,
     ) -> Iterator[Chunk]:
-        """Yield the chunk after every token or denoising step; without prefixes that decode, only the finished one."""
-        return self._start(observation, decoding, noise, EveryStep())
+        """Yield the chunk after every token or denoising step; without prefixes that decode, only the finished one.
+
+        Among several samples, one is chosen anew at every step.
+        """
+        return self._start(observation, decoding, noise, EveryStep(), previous=previous)
 
     def _start(
         self,
@@ -151,25 +168,83 @@ class BasePredictor(ABC):
         noise: Noise | None,
         rule: StoppingRule,
         pad_to: int | None = None,
+        previous: Previous | None = None,
     ) -> Iterator[Chunk]:
         """Check everything now; what is returned computes when it is asked."""
         decoding = decoding or self.default_decoding
         rows = len(observation)
         self.check_decoding(decoding)
+        if previous is not None:
+            previous.check(rows, self.space.action_dim)
         noise = Noise.of(range(rows), [0] * rows) if noise is None else noise
         if len(noise) != rows:
             raise InvalidOption(f"{rows} observations need as many rows of noise, got {len(noise)}")
         if pad_to is not None and pad_to < rows:
             raise InvalidOption(f"cannot pad {rows} rows to {pad_to}")
+        samples = decoding.samples if isinstance(decoding, SampledDecoding) else 1
         # Estimates belong to a number of rows: a batch of sixteen takes longer than one.
-        rule.start(self._step_times[pad_to or rows])
-        values, tasks = self.read(observation)
+        rule.start(self._step_times[(pad_to or rows) * samples])
         missing = 0 if pad_to is None else pad_to - rows
+        padded = Noise(noise.keys + noise.keys[:1] * missing)
+        chunks = self._generate(observation, missing, decoding, padded, rule)
+        if isinstance(decoding, SampledDecoding) and samples > 1:
+            held = previous if previous is None or not missing else previous.padded(missing)
+            weaker = self._generate_weaker(observation, missing, decoding, padded)
+            chunks = self._choose(chunks, decoding, held, weaker)
+        return self._run(chunks, rule, rows)
+
+    def _generate(
+        self, observation: Observation, missing: int, decoding: Decoding, noise: Noise, rule: StoppingRule
+    ) -> Iterator[Chunk]:
+        """Read the observation now, with the first row as many times more, and return what generates its chunks."""
+        values, tasks = self.read(observation)
         if missing:
             values = {key: _repeat_first(value, missing) for key, value in values.items()}
             tasks = _repeat_first(tasks, missing)
-            noise = Noise(noise.keys + noise.keys[:1] * missing)
-        return self._run(self.generate(values, tasks, decoding, noise, rule), rule, rows)
+        return self.generate(values, tasks, decoding, noise, rule)
+
+    def _generate_weaker(
+        self, observation: Observation, missing: int, decoding: SampledDecoding, noise: Noise
+    ) -> Iterator[Chunk]:
+        """Return what generates the samples that these are contrasted with; nothing where they are not."""
+        rule = decoding.choose
+        if not isinstance(rule, Contrast):
+            return iter(())
+        other = rule.weaker
+        if other is None:
+            return self._generate(observation, missing, decoding.weakened(), noise, StoppingRule())
+        drawn = other.default_decoding.drawing(decoding.samples)
+        return other._generate(observation, missing, drawn, noise, StoppingRule())
+
+    def _choose(
+        self, chunks: Iterator[Chunk], decoding: SampledDecoding, previous: Previous | None, weaker: Iterator[Chunk]
+    ) -> Iterator[Chunk]:
+        """Yield of each row's samples the one that the decoding's rule chooses."""
+        negatives = next(weaker, None)
+        for chunk in chunks:
+            yield self._chosen(chunk, decoding, previous, negatives)
+
+    def _chosen(
+        self, chunk: Chunk, decoding: SampledDecoding, previous: Previous | None, negatives: Chunk | None
+    ) -> Chunk:
+        samples = decoding.samples
+        rows = len(chunk.actions) // samples
+        actions = chunk.actions.unflatten(0, (rows, samples))
+        valid = chunk.valid.view(rows, samples)
+        device = actions.device
+        scale = self.action_scale.to(device)
+        likelihoods = chunk.log_probabilities
+        candidates = Candidates(
+            actions / scale,
+            valid,
+            decoding.executed or actions.shape[2],
+            None if likelihoods is None else likelihoods.sum(1).view(rows, samples),
+            None if previous is None else previous.actions.to(device) / scale,
+            None if negatives is None else negatives.actions.to(device).unflatten(0, (rows, -1)) / scale,
+        )
+        best = choose(decoding.choose, candidates, decoding.commit)
+        chosen = chunk[torch.arange(rows, device=device) * samples + best]
+        return replace(chosen, actions=decoding.choose.finish(chosen.actions, actions, valid))
 
     def _run(self, chunks: Iterator[Chunk], rule: StoppingRule, rows: int) -> Iterator[Chunk]:
         """Compute chunks in the policy's modes; between two of them the caller has his own back."""
@@ -181,6 +256,13 @@ class BasePredictor(ABC):
                 return
             rule.got_chunk()
             yield chunk[:rows]
+
+    def check_choosing(self, decoding: SampledDecoding) -> None:
+        """Raise `InvalidOption` where this policy's samples cannot be chosen among in that way."""
+        if decoding.samples > 1:
+            decoding.choose.check(self)
+        if decoding.commit >= self.space.action_horizon:
+            raise InvalidOption(f"commit must be below the chunk's {self.space.action_horizon}, got {decoding.commit}")
 
     def warm_up(self, rows: int, decoding: Decoding | None = None) -> None:
         """Make the first chunks, which are slow: deadlines are kept by knowing how long steps take."""
@@ -205,6 +287,10 @@ class BasePredictor(ABC):
         key = self.space.transform.state_key
         dim = self.space.state_dim
         return {} if key is None or dim is None else {key: (dim,)}
+
+    def repeat_reference(self, values: Values, times: int) -> Values:
+        """Return the state that the action transform refers to, with every row several times, one after the other."""
+        return {key: values[key].repeat_interleave(times, 0) for key in self.reference}
 
     def current_state(self, values: Values) -> Float[Tensor, "batch state"] | None:
         """Return the state that the action transform refers to, if it refers to one."""

@@ -1,17 +1,27 @@
 """When generation stops: at its end, after every step, before a deadline, or by a rule of your own.
 
-A new rule is one class, whose `wants_chunk` is asked after every step, and one line in `STOPPING_RULES`.
+A new rule for the whole batch is one class, whose `wants_chunk` is asked after every step, and one line in
+`STOPPING_RULES`. A new rule for each row by itself, which is part of a decoding, is one frozen dataclass, whose `stops`
+is asked after every token, and one line in `DEPTH_RULES`.
 """
 
 import time
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from oat.errors import unknown_name
+from oat.data.shuffle import derive_key
+from oat.errors import InvalidOption, unknown_name
+
+if TYPE_CHECKING:
+    from oat.policies.error_head import ErrorHead
+    from oat.policies.predictor import BasePredictor
 
 _REMEMBERED = 100  # durations that an estimate is made of
 _CAREFUL = 0.9  # the quantile of them that is reckoned with
@@ -105,6 +115,150 @@ def make_stopping_rule(name: str, *arguments: float) -> StoppingRule:
     if name not in STOPPING_RULES:
         raise unknown_name("stopping rule", name, STOPPING_RULES)
     return STOPPING_RULES[name](*arguments)
+
+
+@dataclass(frozen=True)
+class RowState:
+    """Hold what is known of every row after some tokens."""
+
+    tokens: int
+    """How many there are so far."""
+    last: Int64[Tensor, " rows"]
+    """The last of them."""
+    hidden: Float[Tensor, "rows dim"] | None
+    """What the policy knew when it chose the last one."""
+    keys: tuple[int, ...]
+    """The rows' random keys."""
+
+
+class DepthRule(ABC):
+    """Decide for each row by itself after how many tokens it stops; tokens that were chosen before stay as they are."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Return a short name, unique among rules, which records carry."""
+
+    def check(self, predictor: "BasePredictor", executed: int | None) -> None:
+        """Raise `InvalidOption` where this rule is not for this policy, or not for so many executed actions."""
+        return
+
+    @abstractmethod
+    def stops(self, state: RowState) -> Bool[Tensor, " rows"]:
+        """Return which rows need no further token."""
+
+
+@dataclass(frozen=True)
+class Fixed(DepthRule):
+    """Stop after a number of tokens, as `num_tokens` does."""
+
+    tokens: int
+
+    def __post_init__(self) -> None:
+        if self.tokens < 1:
+            raise InvalidOption(f"at least one token is needed, got {self.tokens}")
+
+    @property
+    def name(self) -> str:
+        """Return the number of tokens."""
+        return f"fixed={self.tokens}"
+
+    def stops(self, state: RowState) -> Bool[Tensor, " rows"]:
+        """Return whether there are enough, alike for all rows."""
+        return torch.full_like(state.last, state.tokens >= self.tokens, dtype=torch.bool)
+
+
+@dataclass(frozen=True)
+class RandomDepth(DepthRule):
+    """Stop at random, after k tokens in a given share of chunks: what a rule that knows more must be better than."""
+
+    shares: tuple[float, ...]
+    """The share of chunks that have 1, 2, … tokens; they sum to 1."""
+
+    def __post_init__(self) -> None:
+        if not self.shares or min(self.shares) < 0 or abs(sum(self.shares) - 1) > 1e-6:
+            raise InvalidOption(f"shares of depths must be at least 0 and sum to 1, got {self.shares}")
+
+    @classmethod
+    def like(cls, counts: Mapping[int, int]) -> "RandomDepth":
+        """Return the rule with the distribution of depths that were counted."""
+        total = sum(counts.values())
+        if not total or min(counts) < 1:
+            raise InvalidOption("no chunks with tokens, whose number could be drawn alike")
+        return cls(tuple(counts.get(tokens, 0) / total for tokens in range(1, max(counts) + 1)))
+
+    @property
+    def name(self) -> str:
+        """Return the shares in percent."""
+        return f"random-depth={'/'.join(f'{100 * share:.3g}' for share in self.shares)}"
+
+    def stops(self, state: RowState) -> Bool[Tensor, " rows"]:
+        """Return whether the depth is reached that the row's own key drew."""
+        reached = sum(self.shares[: state.tokens])
+        # A key of its own: the row's first random numbers choose its tokens.
+        drawn = [derive_key(key, "depth") / 2**64 for key in state.keys]
+        stopped = [state.tokens >= len(self.shares) or number < reached for number in drawn]
+        return torch.tensor(stopped, device=state.last.device)
+
+
+@dataclass(frozen=True)
+class Residual(DepthRule):
+    """Stop where a head is sure that the executed actions' error is small enough, in the share it is calibrated for."""
+
+    epsilon: float
+    """Root mean square of the executed actions' error, in action units."""
+    head: "ErrorHead"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.epsilon < float("inf"):
+            raise InvalidOption(f"epsilon must be positive and finite, got {self.epsilon}")
+
+    @property
+    def name(self) -> str:
+        """Return the tolerated error."""
+        return f"residual={self.epsilon:g}"
+
+    def check(self, predictor: "BasePredictor", executed: int | None) -> None:
+        """Raise `InvalidOption` for another policy than the head's."""
+        self.head.check(predictor, executed)
+
+    def stops(self, state: RowState) -> Bool[Tensor, " rows"]:
+        """Return where the bound of the error is within what is tolerated."""
+        return self.head.bound(state) <= self.epsilon
+
+
+@dataclass(frozen=True)
+class Value(DepthRule):
+    """Stop where the next token, drawn as the policy draws it, is not expected to lower the error by its price."""
+
+    price: float
+    """What a token's time is worth: root mean square of the executed actions' error, in action units."""
+    head: "ErrorHead"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.price < float("inf"):
+            raise InvalidOption(f"a token's price must be positive and finite, got {self.price}")
+
+    @property
+    def name(self) -> str:
+        """Return the price."""
+        return f"value={self.price:g}"
+
+    def check(self, predictor: "BasePredictor", executed: int | None) -> None:
+        """Raise `InvalidOption` for another policy than the head's."""
+        self.head.check(predictor, executed)
+
+    def stops(self, state: RowState) -> Bool[Tensor, " rows"]:
+        """Return where the expected drop of the error is less than the price."""
+        return self.head.drop(state) < self.price
+
+
+DEPTH_RULES: dict[str, type[DepthRule]] = {
+    "fixed": Fixed,
+    "random": RandomDepth,
+    "residual": Residual,
+    "value": Value,
+}
 
 
 def _quantile(durations: Iterable[float]) -> float:

@@ -3,36 +3,77 @@
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from oat.policies.context import Values
 from oat.policies.decoding import Decoding, DecodingOptions, Noise, TokenDecoding, TokenLimits
 from oat.policies.predictor import BasePredictor, Chunk
-from oat.policies.stopping import StoppingRule
+from oat.policies.stopping import DepthRule, RowState, StoppingRule
 
 Ids = Int64[Tensor, "batch tokens"]
 LogProbabilities = Float[Tensor, "batch tokens"]
-NextToken = Callable[[int], tuple[Int64[Tensor, " batch"], Float[Tensor, " batch"]]]
-"""From a place, counted from 0 and asked for in order, to every row's token there and its log-probability."""
+Lengths = Int64[Tensor, " batch"]
+
+
+class TokenStep(NamedTuple):
+    """Hold every row's token at one place."""
+
+    token: Int64[Tensor, " batch"]
+    log_probability: Float[Tensor, " batch"]
+    hidden: Float[Tensor, "batch dim"] | None = None
+    """What the policy knew when it chose the token; None in exports of before."""
 
 
 @dataclass(frozen=True)
 class TokenSource:
     """Give the tokens of one prediction, which has read its observation, and chunks of them."""
 
-    next_token: NextToken
-    make_chunk: Callable[[Ids, LogProbabilities], Chunk]
-    """From the tokens so far and their log-probabilities to actions."""
+    next_token: Callable[[int], TokenStep]
+    """From a place, counted from 0 and asked for in order, to every row's token there."""
+    make_chunk: Callable[[Ids, LogProbabilities, Lengths | None], Chunk]
+    """From the tokens so far, their log-probabilities and how many each row has, or None for all, to actions."""
+
+
+class _Depths:
+    """Remember after how many tokens each row has stopped."""
+
+    def __init__(self, rule: DepthRule | None, noise: Noise | None) -> None:
+        self._rule = rule
+        self._keys = () if noise is None else noise.keys
+        self._lengths: Lengths | None = None
+        self._stopped: Bool[Tensor, " batch"] | None = None
+
+    def advance(self, tokens: int, step: TokenStep) -> bool:
+        """Take notice of a token, and return whether no row needs another."""
+        if self._rule is None:
+            return False
+        if self._lengths is None or self._stopped is None:
+            self._lengths = torch.zeros_like(step.token)
+            self._stopped = torch.zeros_like(step.token, dtype=torch.bool)
+        self._lengths = self._lengths.where(self._stopped, tokens)
+        keys = self._keys or (0,) * len(step.token)
+        self._stopped = self._stopped | self._rule.stops(RowState(tokens, step.token, step.hidden, keys))
+        return bool(self._stopped.all())
+
+    @property
+    def lengths(self) -> Lengths | None:
+        """Return how many tokens each row has; None where all have all."""
+        return self._lengths
 
 
 class TokenPredictor(BasePredictor):
     """Generate tokens one by one until the sequence or every row has ended, or a stopping rule wants a chunk."""
 
-    options = frozenset({"num_tokens", "temperature", "top_k", "greedy", "num_actions", "remainder"})
+    options = frozenset(
+        {
+            *("num_tokens", "temperature", "top_k", "greedy", "num_actions", "remainder"),
+            *("samples", "choose", "commit", "stop"),
+        }
+    )
     has_no = "generates tokens and does not denoise"
     eos: int | None = None
     """The token that ends a row; None where all rows have the same length."""
@@ -46,7 +87,10 @@ class TokenPredictor(BasePredictor):
     def start_tokens(
         self, values: Values, tasks: Int64[Tensor, " batch"], decoding: TokenDecoding, noise: Noise | None
     ) -> TokenSource:
-        """Read the observation, and return what gives one token after the other, and actions of those so far."""
+        """Read the observation, and return what gives one token after the other, and actions of those so far.
+
+        Where the decoding asks for several samples of every row, noise is for all of them, and tokens are of all.
+        """
 
     @property
     def length(self) -> int:
@@ -58,17 +102,31 @@ class TokenPredictor(BasePredictor):
         return TokenDecoding(greedy=self.limits.greedy, remainder=self.limits.remainder)
 
     def check_decoding(self, decoding: Decoding) -> None:
-        """Raise `InvalidOption` for a decoding beyond the limits."""
+        """Raise `InvalidOption` for a decoding beyond the limits, or with a rule that is not for this policy."""
         self.limits.check(decoding)
+        assert isinstance(decoding, TokenDecoding)
+        self.check_choosing(decoding)
+        if decoding.stop is not None:
+            decoding.stop.check(self, decoding.executed)
 
     def make_decodings(self, options: DecodingOptions) -> Iterator[TokenDecoding]:
-        """Yield a decoding for every prefix length that the options ask for."""
+        """Yield a decoding for every prefix length and every stopping rule that the options ask for."""
         limits = self.limits
-        greedy = limits.greedy and not options.samples if options.greedy is None else options.greedy
+        greedy = limits.greedy and not options.sampling if options.greedy is None else options.greedy
         remainder = limits.remainder if options.remainder is None else options.remainder
         counted = limits.longest if self.anytime else None
         for count in options.num_tokens or (counted,):
-            yield TokenDecoding(count, options.temperature, options.top_k, greedy, options.num_actions, remainder)
+            for stop in options.stop or (None,):
+                yield TokenDecoding(
+                    count,
+                    options.temperature,
+                    options.top_k,
+                    greedy,
+                    options.num_actions,
+                    remainder,
+                    stop,
+                    **options.choice,
+                )
 
     @property
     def anytime(self) -> bool:
@@ -78,22 +136,27 @@ class TokenPredictor(BasePredictor):
     def generate(
         self, values: Values, tasks: Int64[Tensor, " batch"], decoding: Any, noise: Noise | None, rule: StoppingRule
     ) -> Iterator[Chunk]:
-        """Yield the chunk of the whole sequence, and of those prefixes that the rule wants, where prefixes decode."""
+        """Yield the chunk of the whole sequence, and of those prefixes that the rule wants, where prefixes decode.
+
+        A row that has stopped keeps the tokens it has, while others go on.
+        """
         length = decoding.num_tokens or self.length
-        source = self.start_tokens(values, tasks, decoding, noise)
+        drawn = None if noise is None else noise.repeated(decoding.samples)
+        source = self.start_tokens(values, tasks, decoding, drawn)
+        depths = _Depths(decoding.stop, drawn)
         anytime = self.anytime
         ids: list[Tensor] = []
         log_probabilities: list[Tensor] = []
         for place in range(length):
-            token, log_probability = source.next_token(place)
-            ids.append(token)
-            log_probabilities.append(log_probability)
+            step = source.next_token(place)
+            ids.append(step.token)
+            log_probabilities.append(step.log_probability)
+            all_stopped = depths.advance(place + 1, step)
             # The rule is asked even where prefixes do not decode: it measures how long tokens take.
-            wanted = rule.wants_chunk(log_probability) and anytime
-            finished = place + 1 == length or self._all_ended(ids)
+            wanted = rule.wants_chunk(step.log_probability) and anytime
+            finished = place + 1 == length or all_stopped or self._all_ended(ids)
             if wanted or finished:
-                drawn = torch.stack(log_probabilities, 1)
-                yield source.make_chunk(torch.stack(ids, 1), drawn)
+                yield source.make_chunk(torch.stack(ids, 1), torch.stack(log_probabilities, 1), depths.lengths)
             if finished:
                 return
 

@@ -19,6 +19,8 @@ class TokenSequence:
     def __init__(self, policy: "AutoregressivePolicy", context: Float[Tensor, "batch tokens dim"], length: int) -> None:
         self.last: Int64[Tensor, " batch"] = torch.full((len(context),), policy.bos, device=context.device)
         """Every row's last token; who chooses the next one sets it."""
+        self.hidden: Float[Tensor, "batch dim"] | None = None
+        """What the last logits were made of."""
         self._positions = policy.positions
         self._logits = policy.logits
         self._vectors = policy.embedding.vectors()
@@ -27,4 +29,11 @@ class TokenSequence:
     def next_logits(self, place: int) -> Float[Tensor, "batch outputs"]:
         """Return the logits of the next place, counted from 0 and asked for in order."""
         embedded = F.embedding(self.last, self._vectors) + self._positions[place]
-        return self._logits(self._generation.step(embedded), self._vectors)
+        self.hidden = self._generation.step(embedded)
+        return self._logits(self.hidden, self._vectors)
+
+    def repeat(self, times: int) -> None:
+        """Let every row be several, which have the same past, one after the other."""
+        self.last = self.last.repeat_interleave(times, 0)
+        self.hidden = None if self.hidden is None else self.hidden.repeat_interleave(times, 0)
+        self._generation.repeat(times)

@@ -29,8 +29,17 @@ class ChunkSource(Protocol):
         """Return H_o, the number of frames that the policy sees."""
         ...
 
-    def infer(self, frames: Mapping[str, np.ndarray], task: str, noise: tuple[int, int]) -> Reply:
-        """Return a chunk for the last H_o frames; `noise` is the episode's seed and the number of the chunk."""
+    def infer(
+        self,
+        frames: Mapping[str, np.ndarray],
+        task: str,
+        noise: tuple[int, int],
+        previous: np.ndarray | None = None,
+    ) -> Reply:
+        """Return a chunk for the last H_o frames; `noise` is the episode's seed and the number of the chunk.
+
+        `previous` is what the robot would do from now on if no new chunk came, (steps, dim).
+        """
         ...
 
 
@@ -111,6 +120,11 @@ class UpcomingActions:
         self._actions = new
         self.start = start
 
+    def rest(self, step: int) -> np.ndarray | None:
+        """Return the actions from a step on, or None where no chunk reaches that far."""
+        left = self._actions[step - self._first :]
+        return left if len(left) else None
+
     def at(self, step: int) -> np.ndarray | None:
         """Return the action of a step, or None where no chunk reaches that far."""
         place = step - self._first
@@ -190,7 +204,8 @@ class _Drive:
     def _ask(self, thread: ThreadPoolExecutor) -> None:
         """Ask for a chunk on the other thread; every request of an episode has a number of its own."""
         noise = (self.config.seed, self.report.chunks + self.report.discarded + self.report.undecodable)
-        reply = thread.submit(self.source.infer, stack_history(self.frames), self.task, noise)
+        rest = self.upcoming.rest(self.report.steps)
+        reply = thread.submit(self.source.infer, stack_history(self.frames), self.task, noise, rest)
         self._request = _Request(self.report.steps, time.perf_counter(), reply)
 
     def _take_reply(self, wait: bool = False) -> None:

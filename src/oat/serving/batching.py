@@ -12,6 +12,7 @@ import numpy as np
 
 from oat.errors import InvalidMessage, PolicyServerError
 from oat.interfaces import Observation
+from oat.policies.choosing import Previous
 from oat.policies.decoding import Decoding, Noise, TokenDecoding
 from oat.policies.predictor import BasePredictor
 from oat.serving.messages import UNDECODABLE
@@ -116,7 +117,9 @@ class InferenceThread:
         try:
             noise = Noise.of([job.noise[0] for job in jobs], [job.noise[1] for job in jobs])
             left = self._time_left(jobs, begin)
-            chunk = self.policy.predict_chunk(_observe(jobs), self._decoding(jobs[0].request), noise, deadline_ms=left)
+            rests = Previous.of([job.request.previous for job in jobs], self.policy.space.action_dim)
+            decoding = self._decoding(jobs[0].request)
+            chunk = self.policy.predict_chunk(_observe(jobs), decoding, noise, deadline_ms=left, previous=rests)
         except Exception as error:  # whatever it is, these clients must hear of it and the thread must go on
             for job in jobs:
                 _resolve(job, error)

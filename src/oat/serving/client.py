@@ -13,7 +13,7 @@ import numpy as np
 
 from oat.errors import PolicyServerError, UndecodableTokens
 from oat.io.extras import import_extra
-from oat.serving.messages import NOISE, NUM_TOKENS, PROMPT, RESET, UNDECODABLE, pack, unpack
+from oat.serving.messages import NOISE, NUM_TOKENS, PREVIOUS, PROMPT, RESET, UNDECODABLE, pack, unpack
 
 _FIRST_DELAY = 0.05  # seconds before the second attempt to connect; the pause doubles from then on
 _LONGEST_DELAY = 2.0
@@ -63,16 +63,22 @@ class PolicyClient:
         self._persevere(lambda: None)
 
     def infer(
-        self, frames: Mapping[str, np.ndarray], task: str | None = None, noise: tuple[int, int] | None = None
+        self,
+        frames: Mapping[str, np.ndarray],
+        task: str | None = None,
+        noise: tuple[int, int] | None = None,
+        previous: np.ndarray | None = None,
     ) -> Reply:
         """Return actions for an observation: for each key the last H_o frames, or only the current one.
 
-        With noise, an episode's seed and the number of the chunk, the same observation gives the same actions. Where
-        the policy's tokens do not decode this time, `UndecodableTokens` is raised.
+        With noise, an episode's seed and the number of the chunk, the same observation gives the same actions. What the
+        robot would do from now on if no new chunk came lets a server choose one that goes on like that. Where the
+        policy's tokens do not decode this time, `UndecodableTokens` is raised.
         """
         message: dict[str, Any] = dict(frames)
         message |= {} if task is None else {PROMPT: task}
         message |= {} if noise is None else {NOISE: list(noise)}
+        message |= {} if previous is None or not len(previous) else {PREVIOUS: previous}
         message |= {} if self.num_tokens is None else {NUM_TOKENS: self.num_tokens}
         packed = pack(message)
         begin = time.perf_counter()

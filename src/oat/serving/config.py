@@ -31,6 +31,24 @@ class ServeConfig:
     """Send only the chunk's first actions."""
     greedy: bool = False
     """Take the most likely token always, whatever the policy was trained for."""
+    samples: int = 1
+    """N: draw so many chunks and send one of them; more than one are sampled, whatever the policy was trained for."""
+    choose: str = "medoid"
+    """Which of several samples is sent: likelihood, the most likely; medoid, the one nearest to the others; coherent,
+    the one nearest to the rest of the client's previous chunk; contrast, that and unlike a weaker policy."""
+    weaker: Path | None = None
+    """The weaker policy of --choose contrast, a checkpoint or run; by default the same one after its first step."""
+    binary: tuple[int, ...] = ()
+    """Dimensions of an action with two values, such as a gripper's, which --choose medoid decides by majority."""
+    commit: int = 0
+    """Choose among samples whose first so many actions agree with the client's previous chunk."""
+    execute: int | None = None
+    """Actions of each chunk that clients execute: what choosing and stopping look at; the rest of a chunk is then
+    remembered for clients that do not send it."""
+    stop: str | None = None
+    """When a chunk has enough tokens: residual=0.02 or value=0.001 with --head, in action units, or fixed=4."""
+    head: Path | None = None
+    """The stopping head of residual and value, which oat calibrate makes."""
     seed: int = 0
     """Seed of the sampling, for clients that do not send their own."""
     rename: tuple[str, ...] = ()
@@ -49,6 +67,8 @@ class ServeConfig:
     """Seconds after which a client that does not answer pings is given up."""
 
     def __post_init__(self) -> None:
+        if self.samples < 1 or (self.execute is not None and self.execute < 1):
+            raise InvalidOption(f"samples and execute must be at least 1, got {self.samples} and {self.execute}")
         if min(self.threads, self.max_batch, self.max_clients) < 1 or not 0 <= self.port < 2**16:
             raise InvalidOption("threads, max_batch and max_clients must be at least 1, and the port in 0…65535")
         given = (self.client_timeout, self.max_message_mb, self.deadline_ms)

@@ -17,6 +17,7 @@ PROMPT = "prompt"
 RESET = "reset"
 NOISE = "noise"
 NUM_TOKENS = "num_tokens"
+PREVIOUS = "previous"
 
 UNDECODABLE = "the policy's tokens do not decode to actions this time"
 """The one refusal after which another attempt may succeed; our client recognises it by this text."""

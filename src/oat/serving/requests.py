@@ -9,7 +9,7 @@ import numpy as np
 from oat.errors import InvalidMessage, unknown_name
 from oat.policies.context import ContextConfig
 from oat.policies.predictor import BasePredictor
-from oat.serving.messages import NOISE, NUM_TOKENS, PROMPT
+from oat.serving.messages import NOISE, NUM_TOKENS, PREVIOUS, PROMPT
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class Request:
     """The episode's seed and the chunk's number, if the client wants to know its random numbers."""
     num_tokens: int | None = None
     """K, if the client wants fewer tokens than the server would generate."""
+    previous: np.ndarray | None = None
+    """(steps, dim): what the robot would do from now on if no new chunk came, in action units; None for nothing."""
 
 
 def read_request(message: Mapping[str, Any], policy: BasePredictor, names: Mapping[str, str]) -> Request:
@@ -37,12 +39,13 @@ def read_request(message: Mapping[str, Any], policy: BasePredictor, names: Mappi
         for key, size in {**policy.reference, **policy.observed.sizes()}.items()
         if key in given
     }
-    return Request(frames, _task(given, policy.observed), _noise(given), _num_tokens(given))
+    task = _task(given, policy.observed)
+    return Request(frames, task, _noise(given), _num_tokens(given), _previous(given, policy.space.action_dim))
 
 
 def check_names(names: Mapping[str, str], policy: BasePredictor) -> None:
     """Raise an error for a name that clients' observations are renamed to although the policy does not know it."""
-    known = {*policy.reference, *policy.observed.keys, PROMPT, NOISE, NUM_TOKENS}
+    known = {*policy.reference, *policy.observed.keys, PROMPT, NOISE, NUM_TOKENS, PREVIOUS}
     for name in names.values():
         if name not in known:
             raise unknown_name("observation to rename to", name, known)
@@ -81,6 +84,18 @@ def _num_tokens(given: Mapping[str, Any]) -> int | None:
     if number is not None and (type(number) is not int or number < 1):
         raise InvalidMessage(f"{NUM_TOKENS!r} must be a number of tokens, at least 1")
     return number
+
+
+def _previous(given: Mapping[str, Any], dim: int) -> np.ndarray | None:
+    """Return the rest of the robot's previous chunk, if the client sent it."""
+    rest = given.get(PREVIOUS)
+    if rest is None:
+        return None
+    if not (isinstance(rest, np.ndarray) and rest.ndim == 2 and rest.shape[1] == dim):
+        raise InvalidMessage(f"{PREVIOUS!r} must be an array of {dim}-D actions, from now on")
+    if not np.isfinite(rest).all():
+        raise InvalidMessage(f"{PREVIOUS!r} must hold finite numbers")
+    return rest
 
 
 def describe_policy(policy: BasePredictor, deadline_ms: float | None) -> dict[str, Any]:

@@ -12,17 +12,19 @@ import logging
 import signal
 import time
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 from oat.data.shuffle import derive_key
 from oat.errors import InvalidOption, OatError
+from oat.evaluation.decoding_rules import choosing_rule, stopping_rules
 from oat.export.loading import load_predictor
 from oat.io.extras import import_extra
-from oat.policies.decoding import Decoding, DecodingOptions
+from oat.policies.decoding import Decoding, DecodingOptions, SampledDecoding
 from oat.policies.predictor import BasePredictor
 from oat.serving.batching import Answer, InferenceThread
 from oat.serving.config import ServeConfig
@@ -37,16 +39,19 @@ _PATIENCE = 10.0  # seconds that the requests in flight have when the server sto
 
 @dataclass
 class Episode:
-    """Number the chunks of a client's episodes, to draw random numbers for clients that do not send their own."""
+    """Number the chunks of a client's episodes and remember the last, for clients that do not send these themselves."""
 
     seed: int
     number: int = 0
     chunks: int = 0
+    rest: np.ndarray | None = None
+    """What the last chunk says to do after the actions that the client executes of it, where it is known how many."""
 
     def reset(self) -> None:
         """Begin the next episode."""
         self.number += 1
         self.chunks = 0
+        self.rest = None
 
     def next_noise(self) -> tuple[int, int]:
         """Return the seed of the episode and the number of its next chunk."""
@@ -187,7 +192,12 @@ class PolicyServer:
             episode.reset()
             return pack({RESET: True})
         request = read_request(given, self.policy, self.config.names)
+        if request.previous is None:
+            request = replace(request, previous=episode.rest)
+        episode.rest = None  # a chunk that does not decode leaves none
         answer = await self._inference.infer(request, request.noise or episode.next_noise(), arrived)
+        if self.config.execute is not None:
+            episode.rest = answer.actions[self.config.execute :]
         self._count(answer, time.perf_counter() - arrived)
         timing = {"infer_ms": 1e3 * answer.seconds}
         if last_total is not None:
@@ -229,9 +239,26 @@ async def _serve(server: PolicyServer) -> None:
 def load_servable(config: ServeConfig) -> tuple[BasePredictor, Decoding]:
     """Return the policy that a configuration names, and how it decodes."""
     policy = load_predictor(config.policy, config.threads, config.compiled)
-    asked = DecodingOptions((config.num_tokens,), greedy=config.greedy or None, num_actions=config.num_actions)
-    (decoding,) = policy.decodings(asked)
+    decoding = choose_decoding(config, policy)
     if config.deadline_ms is not None:
         policy.check_deadline(config.deadline_ms)
     check_names(config.names, policy)
     return policy, decoding
+
+
+def choose_decoding(config: ServeConfig, policy: BasePredictor) -> Decoding:
+    """Return how the policy decodes, refusing what means nothing to it."""
+    asked = DecodingOptions(
+        (config.num_tokens,),
+        greedy=config.greedy or None,
+        num_actions=config.num_actions,
+        samples=config.samples,
+        choose=choosing_rule(config),
+        commit=config.commit,
+        stop=stopping_rules(() if config.stop is None else (config.stop,), config.head),
+    )
+    (decoding,) = policy.decodings(asked)
+    if config.execute is not None and isinstance(decoding, SampledDecoding):
+        decoding = replace(decoding, executed=config.execute)
+        policy.check_decoding(decoding)
+    return decoding

@@ -52,6 +52,8 @@ class SuccessRow:
     tokens_per_chunk: float | None = None
     jerk: float | None = None
     inference_ms: float | None = None
+    jump: float | None = None
+    """From the last action of one chunk to the first of the next, in action units."""
     training_steps: str | None = None
     held_still: float | None = None
     """The share of the time in which the robot waited for an action."""
@@ -109,6 +111,7 @@ _TASK = Column("task", lambda row: row.task)
 _INTERVAL = Column("95 %", lambda row: _interval(row.overall))
 _TOKENS = Column("tokens", lambda row: _number(row.tokens_per_chunk, ".3g"))
 _MILLISECONDS = Column("ms", lambda row: _number(row.inference_ms, ".1f"))
+_JUMP = Column("jump", lambda row: _number(row.jump, ".3g"), optional=True)
 _SCORE = Column("score", lambda row: None if row.score is None else format_percent(row.score.estimate), optional=True)
 _SCORE_INTERVAL = Column(
     "95 % of score", lambda row: None if row.score is None else format_percent_range(row.score), optional=True
@@ -129,6 +132,9 @@ EVALUATION_COLUMNS = (
     _MILLISECONDS,
 )
 """Columns of `oat eval`: a row for every policy and task, with what it took."""
+
+COST_COLUMNS = (_TOKENS, Column(_MILLISECONDS.heading, _MILLISECONDS.cell, optional=True), _JUMP)
+"""Further columns of a study that compares ways to decode: what a chunk takes, and how chunks fit together."""
 
 TASK_BY_TASK_COLUMNS = (
     _TASK,

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import tyro
+
 from oat.errors import InvalidOption, unknown_name
 from oat.io.options import change, options_of
 from oat.nn.recipe import TrainConfig
@@ -193,3 +195,36 @@ def policy_preset_of(policy: str, preset: str) -> PolicyPreset:
         raise unknown_name("preset", preset, presets)
     found: PolicyPreset = presets[preset]
     return found
+
+
+@dataclass(frozen=True)
+class CalibrateConfig:
+    """Which policy gets a stopping head, from which demonstrations, and for how many executed actions."""
+
+    policy: tyro.conf.Positional[Path]
+    """The policy's checkpoint or run, over a tokenizer whose every prefix decodes; it stays as it is."""
+    data: Path
+    """The demonstrations that it was trained on: those held out then calibrate the head."""
+    out: Path
+    """The head's directory."""
+    execute: int = 16
+    """Actions of each chunk that will be executed: the error is theirs."""
+    share: float = 0.9
+    """Share of chunks whose error must be within the bound that a rule stops by."""
+    windows: int = 4096
+    """Training chunks that the head learns from; as many held-out ones calibrate it at most."""
+    steps: int = 2000
+    """Training steps of the head."""
+    batch: int = 256
+    """Chunks in a training step."""
+    learning_rate: float = 1e-3
+    seed: int = 0
+    """Determines the chunks, the initial weights and the order."""
+
+    def __post_init__(self) -> None:
+        if min(self.execute, self.windows, self.steps, self.batch) < 1:
+            raise InvalidOption("execute, windows, steps and batch must be at least 1")
+        if not 0 < self.share < 1 or not self.learning_rate > 0:
+            raise InvalidOption(
+                f"share must be between 0 and 1 and learning_rate positive, got {self.share} and {self.learning_rate}"
+            )

@@ -48,7 +48,9 @@ class Pusher:
         self.force = force
         self.asked: list[tuple[str, tuple[int, int]]] = []
 
-    def infer(self, frames: Mapping[str, np.ndarray], task: str, noise: tuple[int, int]) -> Reply:
+    def infer(
+        self, frames: Mapping[str, np.ndarray], task: str, noise: tuple[int, int], previous: np.ndarray | None = None
+    ) -> Reply:
         assert frames[STATE].shape == (2, 1)
         self.asked.append((task, noise))
         return Reply(np.full((32, 1), self.force, np.float32), 1, 1.0, 1.0)

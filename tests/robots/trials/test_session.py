@@ -99,7 +99,7 @@ class Refusing(Pusher):
 class Undecodable(Pusher):
     """Every other chunk does not decode."""
 
-    def infer(self, frames: object, task: str, noise: tuple[int, int]) -> Reply:
+    def infer(self, frames: object, task: str, noise: tuple[int, int], previous: np.ndarray | None = None) -> Reply:
         self.asked.append((task, noise))
         if len(self.asked) % 2:
             raise UndecodableTokens("not this time")

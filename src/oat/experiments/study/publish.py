@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 from oat.evaluation.records import COMPRESSED_RECORDS_FILE, RECORDS_FILE
+from oat.experiments.decoding_timings import DECODING_TIMINGS_FILE
 from oat.experiments.latency_records import TIMINGS_FILE
 from oat.experiments.paths import PATHS_FOLDER
 from oat.experiments.real import TRIALS_FOLDER
@@ -16,6 +17,7 @@ _COPIED = (
     f"{DONE_FOLDER}/*.json",
     STEP_SECONDS_FILE,
     TIMINGS_FILE,
+    DECODING_TIMINGS_FILE,
     "tables/*",
     "figures/*",
     f"{TRIALS_FOLDER}/*.jsonl",

@@ -17,9 +17,9 @@ from oat.io.atomic import staged_file
 from oat.io.checkpoints import LOG_FILE
 from oat.io.commands import command_line
 from oat.sims.config import CollectConfig
-from oat.training.config import FitConfig, TrainPolicyConfig
+from oat.training.config import CalibrateConfig, FitConfig, TrainPolicyConfig
 
-Config = CollectConfig | FitConfig | TrainPolicyConfig | EvalConfig
+Config = CollectConfig | FitConfig | TrainPolicyConfig | CalibrateConfig | EvalConfig
 
 DONE_FOLDER = "done"
 
@@ -28,6 +28,7 @@ _VERBS: dict[type, tuple[str, str, str]] = {
     CollectConfig: ("collect", "oat.sims.collect", "collect_demonstrations"),
     FitConfig: ("fit", "oat.training.tokenizers", "fit_tokenizer"),
     TrainPolicyConfig: ("train", "oat.training.policies", "train_policy"),
+    CalibrateConfig: ("calibrate", "oat.training.error_heads", "calibrate"),
     EvalConfig: ("eval", "oat.evaluation.evaluate", "evaluate_policy"),
 }
 

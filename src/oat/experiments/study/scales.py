@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from oat.experiments.config import ScaleName
 from oat.experiments.study.methods import Method
@@ -41,6 +41,9 @@ class Scale:
     minutes_in: Mapping[SimulatorName, float] = field(default_factory=dict)
     """Minutes of training in benchmarks that are learned in fewer, or need more."""
 
+    head_options: Mapping[str, Any] = field(default_factory=dict)
+    """Departures from the usual training of a stopping head."""
+
     def minutes_for(self, sim: SimulatorName) -> float | None:
         """Return the minutes of training that every method has in a benchmark, if minutes limit it."""
         return self.minutes_in.get(sim, self.minutes)
@@ -69,6 +72,7 @@ SCALES: dict[ScaleName, Scale] = {
         videos=0,
         tasks=1,
         steps=20,
+        head_options={"windows": 64, "steps": 50, "share": 0.7},
     ),
     "cpu": Scale(
         "cpu",

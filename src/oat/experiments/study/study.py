@@ -1,21 +1,22 @@
 """Studies: the runs of one scale on one benchmark, where they are kept, and which of them a table needs."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from oat.errors import InvalidOption
 from oat.evaluation.config import EvalConfig
 from oat.evaluation.records import COMPRESSED_RECORDS_FILE, RECORDS_FILE, EpisodeRecord, read_records
 from oat.experiments.study.budget import StepBudget
+from oat.experiments.study.decodings import DecodingRun
 from oat.experiments.study.methods import Method
 from oat.experiments.study.runs import DONE_FOLDER, Run, marker, read_result
 from oat.experiments.study.scales import Scale
 from oat.policies import TokenDecoding
 from oat.sims import find_simulator, load_simulator
 from oat.sims.config import CollectConfig, SimulatorName
-from oat.training.config import FitConfig, TrainPolicyConfig
+from oat.training.config import CalibrateConfig, FitConfig, TrainPolicyConfig
 
 DEMONSTRATIONS = "demos"
 
@@ -30,12 +31,29 @@ class EvaluationRun:
     """Actions of each chunk that are executed, if not the protocol's."""
     until: Literal["tokenizer", "policy", "records"] = "records"
     """How far it must go: some figures look at no more than its tokenizer, or its policy."""
+    decoding: DecodingRun | None = None
+    """How it decodes, if not as it was trained for from every number of tokens."""
 
     @property
     def name(self) -> str:
         """Return the name of its run, which is the directory of its records."""
         name = self.method.run("records", self.seed)
+        name = name if self.decoding is None else f"{name}-{self.decoding.slug}"
         return name if self.execute is None else f"{name}-execute{self.execute}"
+
+    @property
+    def head(self) -> str:
+        """Return the name of the run that makes its stopping head."""
+        name = f"heads/{self.method.slug}-seed{self.seed}"
+        return name if self.execute is None else f"{name}-execute{self.execute}"
+
+    @property
+    def matched(self) -> "EvaluationRun | None":
+        """Return the evaluation whose numbers of tokens it draws at random, if it does."""
+        if self.decoding is None or self.decoding.matched_to is None:
+            return None
+        other = DecodingRun(self.decoding.label, self.decoding.matched_to)
+        return replace(self, decoding=other)
 
 
 @dataclass(frozen=True)
@@ -151,17 +169,21 @@ class Study:
 
     def records(self, evaluation: EvaluationRun) -> dict[int | None, list[EpisodeRecord]]:
         """Return episodes by the number of tokens acted from; nothing where it has not been run."""
-        files = [self.folder / evaluation.name / name for name in (RECORDS_FILE, COMPRESSED_RECORDS_FILE)]
-        found = [file for file in files if file.exists()]
-        if not found:
+        records = self.all_records(evaluation)
+        if not records:
             return {}
-        records = read_records(found[0])
         if not evaluation.method.prefixes:
             return {None: records}
         names = {tokens: TokenDecoding(tokens).length_name for tokens in evaluation.method.prefixes}
         return {
             tokens: [each for each in records if each.key.decoding.split()[0] == name] for tokens, name in names.items()
         }
+
+    def all_records(self, evaluation: EvaluationRun) -> list[EpisodeRecord]:
+        """Return the episodes of an evaluation; nothing where it has not been run."""
+        files = [self.folder / evaluation.name / name for name in (RECORDS_FILE, COMPRESSED_RECORDS_FILE)]
+        found = [file for file in files if file.exists()]
+        return read_records(found[0]) if found else []
 
     def commit(self, evaluation: EvaluationRun) -> str | None:
         """Return the commit of the code that ran an evaluation, if that was noted."""
@@ -185,6 +207,18 @@ class Study:
         yield policy
         if evaluation.until == "policy":
             return
+        needs = [policy.name]
+        options: dict[str, Any] = {"num_tokens": method.prefixes}
+        if evaluation.decoding is not None:
+            # Ways to decode are compared where all tokens are there, unless they say otherwise themselves.
+            options = {"num_tokens": method.prefixes[-1:], **evaluation.decoding.options}
+            if evaluation.decoding.needs_head:
+                yield self.head(evaluation, policy)
+                needs.append(evaluation.head)
+                options["head"] = self.folder / evaluation.head
+            if evaluation.matched is not None:
+                needs.append(evaluation.matched.name)
+                options["stop"] = (f"matched={self.folder / evaluation.matched.name}",)
         config = EvalConfig(
             policy=self.folder / policy.name,
             sim=self.sim,
@@ -192,12 +226,19 @@ class Study:
             tasks=self.tasks,
             episodes=self.scale.episodes,
             first_seed=seed,  # policies from other training seeds meet conditions of their own
-            num_tokens=method.prefixes,
             execute=evaluation.execute,
-            videos=self.scale.videos if self.films and seed == 0 else 0,
+            videos=self.scale.videos if self.films and seed == 0 and evaluation.decoding is None else 0,
             workers=1,  # several evaluations go at a time
+            **options,
         )
-        yield Run(self.folder, evaluation.name, config, (policy.name,))
+        yield Run(self.folder, evaluation.name, config, tuple(needs))
+
+    def head(self, evaluation: EvaluationRun, policy: Run) -> Run:
+        """Return the run that makes the stopping head of a policy."""
+        execute = find_simulator(self.sim).protocol.execute if evaluation.execute is None else evaluation.execute
+        out = self.folder / evaluation.head
+        config = CalibrateConfig(policy.config.out, self.data, out, execute, **self.scale.head_options)
+        return Run(self.folder, evaluation.head, config, (*self._demonstrated(), policy.name))
 
 
 def _recipe(steps: int | None) -> dict[str, int]:

@@ -1,0 +1,141 @@
+"""table-depth: how many tokens a chunk needs: a fixed number, as many as a head asks for, or as many at random."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from oat.evaluation.claims import Claim
+from oat.experiments.decoding_rules import read_decoding_rows
+from oat.experiments.pictures import save_study_figure, whiskers
+from oat.experiments.study.decodings import DecodingRun
+from oat.experiments.study.methods import OAT
+from oat.experiments.study.study import EvaluationRun, Study
+from oat.experiments.success import FEW, Row, study_table
+from oat.io.pictures import new_figure
+from oat.tables.success import COST_COLUMNS
+from oat.tables.table import Table
+
+NAME = "table-depth"
+_TOKENS: dict[str, Any] = {"decoding": "tokens"}  # a remainder would hide what tokens add
+_LONGEST = OAT.prefixes[-1]
+# Relative to each head's own errors: benchmarks differ in units, and trainings in how well they tokenize.
+_RESIDUAL = ("residual=10%", "residual=30%", "residual=60%")
+_VALUE = ("value=20%", "value=60%", "value=150%")
+_BINS = 20  # of an episode, for tokens over time
+
+
+def _fixed(tokens: int) -> DecodingRun:
+    return DecodingRun(f"K = {tokens}", f"fixed{tokens}", {**_TOKENS, "num_tokens": (tokens,)})
+
+
+def _adaptive(study: Study) -> list[DecodingRun]:
+    """Return the rules that decide for each chunk, at several settings."""
+    chosen = _RESIDUAL[1:2] if study.scale.name == "smoke" else (*_RESIDUAL, *_VALUE)
+    return [
+        DecodingRun(rule, rule.replace("=", "-").rstrip("%"), {**_TOKENS, "stop": (rule,)}, needs_head=True)
+        for rule in chosen
+    ]
+
+
+def _control(rule: DecodingRun) -> DecodingRun:
+    """Return the control of a rule: as many tokens as it took, but at random."""
+    return DecodingRun(f"random as {rule.label}", f"random-{rule.slug}", _TOKENS, matched_to=rule.slug)
+
+
+def _runs(study: Study) -> list[EvaluationRun]:
+    adaptive = _adaptive(study)
+    depths = (_LONGEST,) if study.scale.name == "smoke" else range(1, _LONGEST + 1)
+    rules = [*map(_fixed, depths), *adaptive, *map(_control, adaptive)]
+    return [replace(run, decoding=rule) for rule in rules for run in study.evaluations((OAT,))]
+
+
+def evaluations(study: Study) -> list[EvaluationRun]:
+    """Return OAT from every number of tokens, by every rule, and each rule's control."""
+    return _runs(study)
+
+
+def tables(study: Study) -> list[Table]:
+    """Return the table of success against tokens, and draw it, and where along an episode tokens were used."""
+    runs = _runs(study)
+    rows = read_decoding_rows(study, runs)
+    claims = tuple(_claims(study))
+    title = f"{NAME}: success against tokens per chunk, success in %"
+    table = study_table(study, title, rows, claims=claims, more=COST_COLUMNS)
+    notes = (*table.notes, *_within_a_point(study, rows), _draw(study, rows), _draw_over_time(study, rows))
+    return [replace(table, notes=notes)]
+
+
+def _claims(study: Study) -> Iterator[Claim]:
+    for rule in _adaptive(study):
+        control = f"OAT_8 {_control(rule).label}"
+        yield f"{rule.label} acts better than as many tokens at random", (control, f"OAT_8 {rule.label}")
+
+
+def _within_a_point(study: Study, rows: Sequence[Row]) -> Iterator[str]:
+    """Yield for each rule whether it comes within a point of all tokens with half of them."""
+    found = {row.label: row.overall for row in rows}
+    whole = found.get(f"OAT_8 {_fixed(_LONGEST).label}")
+    for rule in _adaptive(study):
+        here = found.get(f"OAT_8 {rule.label}")
+        if whole is None or here is None:
+            continue
+        gap = 100 * (here.success.estimate - whole.success.estimate)
+        held = gap >= -1 and here.tokens_per_chunk <= _LONGEST / 2
+        enough = here.episodes >= FEW * len(study.tasks)
+        outcome = ("held" if held else "not held") if enough else "undecided, too few episodes"
+        yield (
+            f"goal: {rule.label} within a point of K = {_LONGEST} with half its tokens: {outcome} "
+            f"({gap:+.1f} points, {here.tokens_per_chunk:.2f} tokens)"
+        )
+
+
+def _draw(study: Study, rows: Sequence[Row]) -> str:
+    """Draw success against mean tokens, with intervals: fixed numbers as a line, rules and controls as points."""
+    figure = new_figure(6.5, 4.2)
+    axes = figure.subplots()
+    groups = {"fixed K": "K = ", "residual": "residual=", "value": "value=", "matched at random": "random as "}
+    for name, begin in groups.items():
+        overall = [row.overall for row in rows if row.label.removeprefix("OAT_8 ").startswith(begin)]
+        known = sorted((each for each in overall if each is not None), key=lambda each: each.tokens_per_chunk)
+        style: dict[str, Any] = {"linestyle": "-" if name == "fixed K" else "none", "capsize": 3}
+        # Controls lie on the rules that they belong to.
+        style["marker"] = "x" if begin.startswith("random") else "o"
+        axes.errorbar(
+            [each.tokens_per_chunk for each in known],
+            [100 * each.success.estimate for each in known],
+            yerr=whiskers([each.success for each in known]),
+            label=name if known else f"{name}: not run",
+            alpha=0.8,
+            **style,
+        )
+    axes.set(xlabel="mean tokens per chunk", ylabel="success, %", ylim=(-2, 102))
+    axes.set_title(f"OAT on {study.sim}: success against tokens, with 95 % intervals", fontsize=10)
+    axes.legend(fontsize=8)
+    return save_study_figure(study, NAME, figure)
+
+
+def _draw_over_time(study: Study, rows: Sequence[Row]) -> str:
+    """Draw how many tokens chunks had along an episode, for each rule and task."""
+    tasks = study.tasks
+    figure = new_figure(3.4 * max(2, len(tasks)), 3.2)
+    panels = figure.subplots(1, len(tasks), sharey=True, squeeze=False)[0]
+    adaptive = {f"OAT_8 {rule.label}" for rule in _adaptive(study)}
+    for axes, task in zip(panels, tasks, strict=True):
+        for row in rows:
+            courses = [each.chunk_tokens for each in row.records if each.key.task == task and each.chunk_tokens]
+            if row.label in adaptive and courses:
+                axes.plot(np.linspace(0, 100, _BINS), _mean_course(courses), label=row.label.removeprefix("OAT_8 "))
+        axes.set(title=task, xlabel="% of the episode", ylim=(0.5, _LONGEST + 0.5))
+    panels[0].set_ylabel("tokens per chunk")
+    if panels[0].get_legend_handles_labels()[0]:
+        panels[0].legend(fontsize=7)
+    return save_study_figure(study, f"{NAME}-over-time", figure)
+
+
+def _mean_course(courses: Sequence[Sequence[int]]) -> list[float]:
+    """Return the mean number of tokens at equal parts of episodes, which differ in length."""
+    parts = np.linspace(0, 1, _BINS)
+    each = [[course[min(int(part * len(course)), len(course) - 1)] for part in parts] for course in courses]
+    return np.mean(each, axis=0).tolist()

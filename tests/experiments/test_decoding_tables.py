@@ -1,0 +1,78 @@
+"""table-decoding and table-depth at scale smoke: heads, late chunks and controls are run, recorded and shown."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from oat.cli import main
+from oat.evaluation.decoding_rules import count_depths
+from oat.evaluation.records import RECORDS_FILE, read_records
+from oat.experiments import decoding_rules, depth
+from oat.experiments.study.budget import StepBudget
+from oat.experiments.study.scales import SCALES
+from oat.experiments.study.study import Study
+from oat.tables.files import load_tables
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("decoding")
+    words = "reproduce table-decoding table-depth --sim detour --scale smoke --jobs 1 --out"
+    main([*words.split(), str(out)])
+    return out / "smoke" / "detour"
+
+
+def _decodings(folder: Path, run: str) -> set[str]:
+    return {record.key.decoding for record in read_records(folder / "records" / run / RECORDS_FILE)}
+
+
+def test_every_way_is_recorded_by_its_name(folder: Path) -> None:
+    assert _decodings(folder, "oat-seed0-medoid") == {"K=8 medoid-of-8"}
+    assert _decodings(folder, "oat-seed0-commit-late2") == {"K=8 medoid-of-8 commit-2"}
+    assert _decodings(folder, "oat-seed0-fixed8") == {"K=8 greedy"}
+    (stopped,) = _decodings(folder, "oat-seed0-residual-30")
+    assert stopped.startswith("K=8 greedy residual=0.")
+    late = read_records(folder / "records" / "oat-seed0-commit-late2" / RECORDS_FILE)
+    assert all(record.samples == 8 and record.jump is not None for record in late)
+
+
+def test_the_control_has_the_depths_of_its_rule(folder: Path) -> None:
+    counts = count_depths(folder / "records" / "oat-seed0-residual-30")
+    total = sum(counts.values())
+    (name,) = _decodings(folder, "oat-seed0-random-residual-30")
+    shares = [float(each) for each in name.split("random-depth=")[1].split("/")]
+    assert shares == pytest.approx([100 * counts[number + 1] / total for number in range(len(shares))], abs=0.5)
+
+
+def test_tables_show_what_a_chunk_takes(folder: Path) -> None:
+    compared, late = load_tables(folder / "tables" / "table-decoding.json")
+    assert [row[0] for row in compared.rows] == ["OAT_8 medoid of 8"]
+    milliseconds = compared.columns.index("ms")
+    assert all(float(row[milliseconds]) > 0 for row in compared.rows)
+    assert "jump" in late.columns
+    (table,) = load_tables(folder / "tables" / "table-depth.json")
+    assert [row[0] for row in table.rows] == [
+        "OAT_8 K = 8",
+        "OAT_8 residual=30%",
+        "OAT_8 random as residual=30%",
+    ]
+    assert any(note.startswith("claim: residual=30% acts better than as many tokens at random") for note in table.notes)
+    assert any(note.startswith("goal: residual=30%") for note in table.notes)
+    for name in ("table-depth", "table-depth-over-time"):
+        assert (folder / "figures" / f"{name}.png").exists()
+
+
+def test_at_full_size_every_rule_has_its_control(tmp_path: Path) -> None:
+    study = Study(SCALES["cpu"], "metaworld", tmp_path)
+    runs = {run.name for run in depth.evaluations(study)}
+    assert len(runs) == 3 * (8 + 6 + 6)
+    assert {f"records/oat-seed2-random-value-{price}" for price in (20, 60, 150)} <= runs
+    compared = decoding_rules.evaluations(study)
+    assert len({run.name for run in compared}) == len(compared)
+    (tmp_path / "pace.json").write_text(json.dumps({}))
+    made = {run.name: run for run in study.runs(depth.evaluations(study), StepBudget(study))}
+    control = made["records/oat-seed0-random-residual-30"]
+    assert "--stop matched=records/oat-seed0-residual-30" in control.command
+    assert "records/oat-seed0-residual-30" in control.needs
+    assert made["heads/oat-seed0"].command == ("oat calibrate policies/oat-seed0 --data demos --out heads/oat-seed0")

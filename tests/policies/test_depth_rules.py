@@ -1,0 +1,140 @@
+"""Rows that stop alone: tokens chosen before do not change, rows do not know of each other, all runtimes agree."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from oat.errors import CheckpointError, InvalidOption
+from oat.export.loading import load_runtime
+from oat.io.training_record import TrainingRecord
+from oat.policies import AutoregressivePolicy, BasePredictor, Noise, TokenDecoding
+from oat.policies.error_head import ErrorHead, HeadConfig
+from oat.policies.stopping import DepthRule, Fixed, RandomDepth, Residual, Value
+from tests.export.exported import exported
+from tests.policies.small import CONFIG, autoregressive, choose_rows, observe, policy_of
+
+NOISE = Noise(tuple(range(6)))
+
+
+def head_of(policy: AutoregressivePolicy, executed: int = 8) -> ErrorHead:
+    """A head that has learned nothing, and so stops rows here and there."""
+    torch.manual_seed(1)
+    head = ErrorHead(HeadConfig(policy.identity, CONFIG.width.dim, policy.outputs, policy.longest, executed))
+    torch.nn.init.normal_(head.mlp.out.weight, std=0.3)
+    head.vectors.copy_(policy.embedding.vectors().detach()[: policy.outputs])
+    head.margin.fill_(1.5)
+    return head.requires_grad_(False).eval()
+
+
+def rules(policy: AutoregressivePolicy) -> list[DepthRule]:
+    head = head_of(policy)
+    return [Fixed(3), RandomDepth((0.2, 0.3, 0.0, 0.5)), Residual(1.2, head), Value(0.05, head)]
+
+
+def _ids(predictor: BasePredictor, decoding: TokenDecoding, noise: Noise = NOISE) -> list[list[int]]:
+    tokens = predictor.predict_chunk(observe(len(noise)), decoding, noise).tokens
+    assert tokens is not None
+    return tokens.tolist()
+
+
+def test_stopping_early_never_changes_tokens_already_chosen() -> None:
+    policy = autoregressive("oat")
+    whole = _ids(policy, TokenDecoding())
+    for rule in rules(policy):
+        chunk = policy.predict_chunk(observe(6), TokenDecoding(stop=rule), NOISE)
+        assert chunk.tokens is not None
+        depths = chunk.steps.tolist()
+        assert chunk.tokens.tolist() == [row[:depth] for row, depth in zip(whole, depths, strict=True)]
+        for row, depth in enumerate(depths):
+            alone = policy.predict_chunk(observe(6), TokenDecoding(num_tokens=depth), NOISE)
+            torch.testing.assert_close(chunk.actions[row], alone.actions[row], atol=1e-5, rtol=0)
+        assert len(set(depths)) > 1 or isinstance(rule, Fixed), "this rule should tell rows apart"
+
+
+def test_rows_stop_alone() -> None:
+    policy = autoregressive("oat")
+    for rule in rules(policy):
+        together = policy.predict_chunk(observe(6), TokenDecoding(stop=rule), NOISE)
+        for row in (0, 3, 5):
+            alone = policy.predict_chunk(
+                choose_rows(observe(6), [row]), TokenDecoding(stop=rule), Noise(NOISE.keys[row : row + 1]), pad_to=6
+            )
+            assert alone.steps.tolist() == [together.steps[row]]
+
+
+def test_exports_and_streams_stop_alike() -> None:
+    policy, folder = exported("oat")
+    assert isinstance(policy, AutoregressivePolicy)
+    runtime = load_runtime(folder)
+    assert runtime.identity == policy.identity
+    for rule in rules(policy):
+        for decoding in (TokenDecoding(stop=rule), TokenDecoding(stop=rule, samples=2)):
+            assert _ids(policy, decoding) == _ids(runtime, decoding)
+    decoding = TokenDecoding(stop=rules(policy)[2])
+    depths = runtime.predict_chunk(observe(6), decoding, NOISE).steps
+    streamed = [chunk.steps.tolist() for chunk in runtime.stream(observe(6), decoding, NOISE)]
+    assert streamed == [depths.clamp(max=count).tolist() for count in range(1, int(depths.max()) + 1)]
+    assert runtime.predict_chunk(observe(6), decoding, NOISE, deadline_ms=1e-3).steps.tolist() == [1] * 6
+
+
+def test_random_depth_has_the_distribution_it_is_given() -> None:
+    rule = RandomDepth.like({1: 10, 2: 30, 8: 60})
+    assert rule.shares == (0.1, 0.3, 0, 0, 0, 0, 0, 0.6)
+    assert rule.name == "random-depth=10/30/0/0/0/0/0/60"
+    policy = autoregressive("oat")
+    count = 2000
+    depths = policy.predict_chunk(observe(count), TokenDecoding(stop=rule), Noise(tuple(range(count)))).steps
+    shares = torch.bincount(depths, minlength=9)[1:] / count
+    expected = torch.tensor(rule.shares)
+    assert ((shares - expected).abs() < 4 * (expected * (1 - expected) / count).sqrt() + 1e-9).all()
+
+
+def test_a_head_is_saved_and_refuses_what_it_was_not_made_for(tmp_path: Path) -> None:
+    policy = autoregressive("oat")
+    head = head_of(policy)
+    head.save(tmp_path / "head", TrainingRecord(seed=3))
+    again = ErrorHead.load(tmp_path / "head")
+    for rule in (Residual(1.2, head), Residual(1.2, again)):
+        assert _ids(policy, TokenDecoding(stop=rule)) == _ids(policy, TokenDecoding(stop=Residual(1.2, head)))
+    other = autoregressive("oat")
+    torch.nn.init.normal_(other.embedding.weight, std=0.2)
+    with pytest.raises(InvalidOption, match="belongs to policy"):
+        other.check_decoding(TokenDecoding(stop=Residual(1.0, again)))
+    with pytest.raises(InvalidOption, match="calibrated for 8 executed actions, got 4"):
+        policy.check_decoding(TokenDecoding(stop=Value(1.0, again), executed=4))
+    policy.check_decoding(TokenDecoding(stop=Value(1.0, again), executed=8))
+    policy.save(tmp_path / "policy")
+    with pytest.raises(CheckpointError, match="error_head"):
+        ErrorHead.load(tmp_path / "policy")
+
+
+def test_a_head_that_is_not_calibrated_stops_nothing() -> None:
+    policy = autoregressive("oat")
+    head = head_of(policy)
+    head.margin.fill_(math.inf)
+    stopped = policy.predict_chunk(observe(6), TokenDecoding(stop=Residual(1e6, head)), NOISE)
+    assert stopped.steps.tolist() == [policy.longest] * 6
+
+
+@pytest.mark.parametrize("number", [0.0, -1.0, math.inf, math.nan])
+def test_bounds_and_prices_are_positive(number: float) -> None:
+    head = head_of(autoregressive("oat"))
+    with pytest.raises(InvalidOption, match="positive"):
+        Residual(number, head)
+    with pytest.raises(InvalidOption, match="positive"):
+        Value(number, head)
+
+
+def test_depths_that_cannot_be() -> None:
+    with pytest.raises(InvalidOption, match="at least one token"):
+        Fixed(0)
+    for shares in ((), (0.5, 0.6), (-0.5, 1.5)):
+        with pytest.raises(InvalidOption, match="shares"):
+            RandomDepth(shares)
+    with pytest.raises(InvalidOption, match="no chunks"):
+        RandomDepth.like({})
+    for kind in ("bin", "fast", "quest"):
+        with pytest.raises(InvalidOption, match="no prefixes that decode"):
+            policy_of(kind).check_decoding(TokenDecoding(stop=Fixed(2)))
