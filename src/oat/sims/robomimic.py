@@ -19,7 +19,8 @@ from oat.data.hdf5_demos import ROBOMIMIC_TASKS, read_attributes
 from oat.interfaces import Demonstration, ExpertConfig, Simulator, Split
 from oat.protocol import Protocol
 from oat.sims.env_args import translate_env_args
-from oat.sims.robomimic_experts import EXPERTS, Manner
+from oat.sims.hand import Manner
+from oat.sims.robomimic_experts import EXPERTS
 from oat.sims.robosuite import BUILD_OPTIONS, RobosuiteEnv, import_robosuite
 
 ENVIRONMENTS = {task: name for name, task in ROBOMIMIC_TASKS.items()}

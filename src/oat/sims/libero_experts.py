@@ -1,0 +1,214 @@
+"""Demonstrate LIBERO's tasks with scripts that are composed of skills, one for every goal in a task's definition.
+
+A task's definition names what has to be true in the end, such as `(On moka_pot_1 flat_stove_1_cook_region)`. The expert
+makes one after another true, asks LIBERO's own predicate whether it is, and begins again with those that are not.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from oat.sims.hand import OPEN, UP, Actions, Hand, Manner, Pose, Target, shortest_turn, yaw_of
+from oat.sims.skills import Thing, is_held, pick, place, turn_about_vertical
+
+Goal = Sequence[str]
+"""A predicate's name and its arguments."""
+
+_ROUNDS = 3
+_FLAT = np.array([1.0, 1.0, 0.0])
+_PALM = np.array([0.105, 0.035])  # half of its sides
+_PALM_HEIGHT = 0.08  # above the fingertips
+_FINGERS = 0.02  # how far below a thing's top the fingertips hold it
+
+
+class Scene:
+    """Give access to the named things of a LIBERO environment."""
+
+    def __init__(self, env: Any, manner: Manner) -> None:
+        self.env = env
+        self.hand = Hand(env, manner)
+        self.manner = manner
+        self.goals: Sequence[Goal] = env.parsed_problem["goal_state"]
+        self.high = float(self.hand.position[2])
+
+    def thing(self, name: str) -> Thing:
+        """Return a thing by LIBERO's name for it."""
+        return Thing(self.env, self.env.get_object(name).root_body)
+
+    def site(self, name: str) -> np.ndarray:
+        """Return where the middle of a region is."""
+        return np.array(self.env.sim.data.get_site_xpos(name))
+
+    def roomiest(self, thing: Thing, targets: Sequence[Target]) -> Target:
+        """Return the first of those grasps of a thing that keep the palm farthest from everything else."""
+        others = [self.thing(name) for name in self.env.objects_dict if self.thing(name).body != thing.body]
+        return max(targets, key=lambda target: min((_room(target(), other) for other in others), default=0.0))
+
+    def holds(self, goal: Goal) -> bool:
+        """Return what LIBERO says of a goal."""
+        return bool(self.env._eval_predicate(list(goal)))
+
+
+def _room(hand: Pose, other: Thing) -> float:
+    """Return how far the palm is from a thing that is high enough to touch it, or a centimetre, if that is less."""
+    if other.top < hand.position[2] + _PALM_HEIGHT:
+        return 0.01
+    offset = np.abs(hand.rotation.T @ (other.center - hand.position))[:2]
+    radius = float(np.max((other.high - other.low)[np.argsort(np.abs(other.rotation[2]))[:2]])) / 2
+    return min(float(np.max(offset - _PALM)) - radius, 0.01)
+
+
+def around(scene: Scene, thing: Thing) -> Target:
+    """Return the grasp of a box or a can: from above, across its narrow side, where the palm has room."""
+    depth = _FINGERS + 0.004 * scene.manner.grasp[0]
+
+    def grasp(swing: float) -> Target:
+        def target() -> Pose:
+            low = max(thing.top - depth, thing.bottom + 0.008)
+            yaw = yaw_of(thing.narrow_side) + swing  # the fingers align it when they close
+            return Pose(thing.center * _FLAT + low * UP, scene.hand.level(yaw))
+
+        return target
+
+    return scene.roomiest(thing, [grasp(swing) for swing in (0.2 * scene.manner.grasp[1], 0.5, -0.5)])
+
+
+def rim(middle: float, radius: float) -> Callable[[Scene, Thing], Target]:
+    """Return the grasp of a cup: one finger inside, one outside, on a side beside the handle.
+
+    `middle` says where along the body's x the cup's axis is, `radius` how far its wall is from there.
+    """
+
+    def grasp(scene: Scene, thing: Thing) -> Target:
+        first = 1.0 if scene.manner.grasp[1] > 0 else -1.0
+        swing = 0.4 * scene.manner.grasp[2]
+
+        def at(side: float) -> Target:
+            def target() -> Pose:
+                outward = np.array([np.sin(swing), side * np.cos(swing), 0.0])
+                axis = np.array([middle, (thing.low + thing.high)[1] / 2, thing.high[2] - _FINGERS])
+                return Pose(thing.at(axis + radius * outward), scene.hand.level(yaw_of(thing.rotation @ outward)))
+
+            return target
+
+        return scene.roomiest(thing, [at(first), at(-first)])
+
+    return grasp
+
+
+def knob(scene: Scene, thing: Thing) -> Target:
+    """Return the grasp of a moka pot: by the knob on its lid, below which it hangs straight."""
+    return lambda: Pose(thing.at(np.array([0, 0, 0.078])), scene.hand.level(yaw_of(thing.rotation[:, 0])))
+
+
+GRASPS: dict[str, Callable[[Scene, Thing], Target]] = {
+    "porcelain_mug": rim(0.012, 0.039),
+    "white_yellow_mug": rim(-0.0185, 0.042),
+    "moka_pot": knob,
+}
+"""How things are grasped that are neither boxes nor cans."""
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Say where a thing's origin is to be, and from what height it is lowered there."""
+
+    position: Callable[[], np.ndarray]
+    height: float
+    yaw: float | None = None
+
+
+def in_basket(scene: Scene, thing: Thing, region: str, index: int) -> Spot:
+    """Return a place just above the basket's rim: one half of it for each thing."""
+    basket = scene.thing(region.removesuffix("_contain_region"))
+    base = thing.position[2] - thing.bottom
+    aside = (0.03 if index % 2 else -0.03) + 0.006 * scene.manner.place[index % 3]
+
+    def position() -> np.ndarray:
+        middle = scene.site(region) + aside * basket.rotation[:, 0]
+        return np.array([*middle[:2], basket.top + 0.01 + base])
+
+    return Spot(position, basket.top + 0.06 + base)
+
+
+def on_surface(scene: Scene, thing: Thing, region: str, index: int) -> Spot:
+    """Return the middle of a plate or of a part of the table, a little off it as hands are."""
+    middle = _middle(scene, region)
+    base = thing.position[2] - thing.bottom
+    off = 0.006 * np.array([scene.manner.place[0], scene.manner.place[1], 0.0])
+    return Spot(lambda: middle() + off + base * UP, middle()[2] + 0.1 + base)
+
+
+def on_stove(scene: Scene, thing: Thing, region: str, index: int) -> Spot:
+    """Return a place on the stove's plate: the half of it that is nearer to the robot for the first pot."""
+    alone = sum(goal[-1] == region for goal in scene.goals) == 1
+    aside = 0.0 if alone else (0.046 if index % 2 else -0.046)
+    base = thing.position[2] - thing.bottom
+    off = np.array([aside, 0.006 * scene.manner.place[1], base])
+    return Spot(lambda: scene.site(region) + off, scene.site(region)[2] + 0.1 + base)
+
+
+def in_caddy(scene: Scene, thing: Thing, region: str, index: int) -> Spot:
+    """Return the middle of a compartment, with the book's broad side along it, from above the walls."""
+    caddy = scene.thing(region.removesuffix("_back_contain_region"))
+    along = yaw_of(caddy.rotation[:, 0])
+    nearer = min((along, along + np.pi), key=lambda yaw: abs(shortest_turn(yaw_of(thing.rotation[:, 0]), yaw)))
+    middle = (thing.low + thing.high) / 2
+
+    def position() -> np.ndarray:
+        beside = turn_about_vertical(nearer) @ middle
+        return scene.site(region) - np.array([beside[0], beside[1], 0.04])
+
+    return Spot(position, caddy.top + 0.03 + thing.position[2] - thing.bottom, nearer)
+
+
+def _middle(scene: Scene, name: str) -> Callable[[], np.ndarray]:
+    """Return the question where a thing or a region is."""
+    if name in scene.env.object_sites_dict:
+        return lambda: scene.site(name)
+    thing = scene.thing(name)
+    return lambda: thing.position
+
+
+SPOTS: dict[str, Callable[[Scene, Thing, str, int], Spot]] = {
+    "basket_contain_region": in_basket,
+    "plate": on_surface,
+    "living_room_table_plate_right_region": on_surface,
+    "flat_stove_cook_region": on_stove,
+    "desk_caddy_back_contain_region": in_caddy,
+}
+"""Where things are put, by the kind of the region that a goal names."""
+
+
+def put(scene: Scene, goal: Goal, index: int) -> Actions:
+    """Pick a thing up and place it where a goal wants it to be."""
+    _, name, region = goal
+    thing = scene.thing(name)
+    grasp = GRASPS.get(category(name), around)(scene, thing)
+    spot = SPOTS[category(region)](scene, thing, region, index)
+    yield from pick(scene.hand, thing, grasp, scene.high)
+    if is_held(scene.hand, thing):
+        yield from place(scene.hand, thing, spot.position, spot.height, spot.yaw)
+
+
+def category(name: str) -> str:
+    """Return what kind of thing or region a name is of, which is the name without the thing's number."""
+    return "_".join(word for word in name.split("_") if not word.isdigit())
+
+
+MEANS: dict[str, Callable[[Scene, Goal, int], Actions]] = {"in": put, "on": put}
+"""By what a goal is reached, in the order in which a task's goals are."""
+
+
+def demonstrate(env: Any, manner: Manner) -> Actions:
+    """Make the goals of a task true one after another, and rise at the end."""
+    scene = Scene(env, manner)
+    ranks = list(MEANS)
+    goals = sorted(scene.goals, key=lambda goal: ranks.index(goal[0]))
+    for _ in range(_ROUNDS):
+        for index, goal in enumerate(goals):
+            if not scene.holds(goal):
+                yield from MEANS[goal[0]](scene, goal, index)
+    yield from scene.hand.rise(OPEN)
