@@ -20,7 +20,7 @@ from oat.interfaces import Demonstration, ExpertConfig, Simulator, Split
 from oat.protocol import Protocol
 from oat.sims.env_args import translate_env_args
 from oat.sims.robomimic_experts import EXPERTS, Manner
-from oat.sims.robosuite import BUILD_OPTIONS, RobosuiteEnv, import_robosuite
+from oat.sims.robosuite import BUILD_OPTIONS, RobosuiteEnv, arm_controller, import_robosuite
 
 ENVIRONMENTS = {task: name for name, task in ROBOMIMIC_TASKS.items()}
 ROBOT_KEYS = tuple(key for key in ROBOMIMIC_STATE if key != "object")
@@ -123,8 +123,12 @@ class RoboMimic(Simulator):
     def make(self, task: str, cameras: tuple[str, ...] = (), image_size: int = 128) -> RoboMimicEnv:
         """Build the environment of a task, which renders through these cameras."""
         self.check_task(task)
-        controller = self._robosuite.load_controller_config(default_controller="OSC_POSE")
-        options = {"robots": "Panda", "controller_configs": controller, "control_freq": int(self.fps)}
+        options = {
+            "robots": "Panda",
+            "controller_configs": arm_controller(self._robosuite),
+            "control_freq": int(self.fps),
+            "lite_physics": False,
+        }
         return RoboMimicEnv(ENVIRONMENTS[task], options, cameras, image_size)
 
     @staticmethod

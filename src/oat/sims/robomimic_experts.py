@@ -70,11 +70,11 @@ class Hand:
 
     @property
     def position(self) -> np.ndarray:
-        return np.array(self._env.sim.data.site_xpos[self._env.robots[0].eef_site_id])
+        return np.array(self._env.sim.data.site_xpos[self._env.robots[0].eef_site_id["right"]])
 
     @property
     def rotation(self) -> np.ndarray:
-        return np.array(self._env.sim.data.site_xmat[self._env.robots[0].eef_site_id]).reshape(3, 3)
+        return np.array(self._env.sim.data.site_xmat[self._env.robots[0].eef_site_id["right"]]).reshape(3, 3)
 
     @property
     def yaw(self) -> float:
