@@ -173,7 +173,8 @@ class Hand:
 
     def _action(self, motion: np.ndarray, turn: np.ndarray, grip: float, top_speed: float) -> np.ndarray:
         """Return the action of a clipped step and turn, which are given in the world's frame."""
-        to_robot = np.array(self._controller.origin_ori).T
+        in_world = self._controller.input_ref_frame == "world"
+        to_robot = np.eye(3) if in_world else np.array(self._controller.origin_ori).T
         step = np.clip(to_robot @ motion / _STEP, -top_speed, top_speed)
         turns = np.clip(1.5 * to_robot @ turn / _TURN, -1, 1)
         return np.array([*step, *turns, grip, *self._rest])

@@ -1,4 +1,4 @@
-"""Adapt LIBERO's ten long tasks, libero_10, with a Panda arm (PyPI hf-libero; https://arxiv.org/abs/2306.03310).
+"""Adapt LIBERO's ten long tasks, libero_10, with a Panda arm (PyPI praxis-libero; https://arxiv.org/abs/2306.03310).
 
 A task is its instruction, an initial condition one of the benchmark's 50 fixed states for it. Observations of the robot
 have the keys of the published demonstrations, and so have images, which are upside down there; `observation.state` adds
@@ -29,12 +29,15 @@ from oat.errors import MissingExtra, SimulatorError
 from oat.interfaces import Expert, ExpertConfig, Simulator, Split
 from oat.io.extras import DISTRIBUTION, import_extra
 from oat.protocol import Protocol
-from oat.sims.robosuite import BUILD_OPTIONS, RobosuiteEnv, import_robosuite
+from oat.sims.robosuite import BUILD_OPTIONS, RobosuiteEnv, arm_controller, import_robosuite
 
 SUITE = "libero_10"
 ASSETS_VARIABLE = "OAT_LIBERO_ASSETS"
 CONFIG_VARIABLE = "LIBERO_CONFIG_PATH"
-INSTALL_COMMAND = f"pip install '{DISTRIBUTION}[libero]' && pip install --no-deps hf-libero==0.1.4"
+INSTALL_COMMAND = (
+    f"pip install '{DISTRIBUTION}[libero]' && "
+    "pip install --no-deps praxis-robosuite==1.5.2.post1 praxis-libero==0.1.1.post1"
+)
 DOWNLOAD_COMMAND = "hf download lerobot/libero-assets --repo-type dataset --local-dir ~/.cache/libero/assets"
 DEMONSTRATIONS = "hf download yifengzhu-hf/LIBERO-datasets --repo-type dataset --include 'libero_10/*' --local-dir DATA"
 
@@ -168,9 +171,10 @@ def _build(bddl_file: Path) -> Any:
     return envs.TASK_MAPPING[problem](
         str(bddl_file),
         robots=["Panda"],
-        controller_configs=robosuite.load_controller_config(default_controller="OSC_POSE"),
+        controller_configs=arm_controller(robosuite),
         initialization_noise=None,
         control_freq=20,
+        lite_physics=False,
         **BUILD_OPTIONS,
     )
 
@@ -193,8 +197,9 @@ class Libero(Simulator):
 
     @property
     def version(self) -> str:
-        """Return the version of the package hf-libero."""
-        return f"hf-libero {importlib.metadata.version('hf-libero')}"
+        """Return the versions of LIBERO's package and of robosuite."""
+        robosuite = import_robosuite()
+        return f"praxis-libero {importlib.metadata.version('praxis-libero')}, robosuite {robosuite.__version__}"
 
     @cached_property
     def _tasks(self) -> dict[str, Any]:

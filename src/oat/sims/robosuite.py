@@ -30,20 +30,27 @@ BUILD_OPTIONS: Mapping[str, Any] = {
     "has_renderer": False,
     "has_offscreen_renderer": False,  # ours is many times faster
     "use_camera_obs": False,
+    "renderer": "mujoco",  # its other one opens a window
     "ignore_done": True,  # the protocol limits episodes
     "hard_reset": False,  # a reset moves things instead of compiling the scene again
+    "seed": 0,  # what a build draws, such as the size of Lift's cube, is alike in every process
 }
+GENERATION = "1.5"
+INSTALL_COMMAND = "pip install --no-deps praxis-robosuite==1.5.2.post1"
+ARM = "right"  # as robosuite calls the only arm
 _COLLISION_GROUP = 0  # the geometries that robosuite does not show
 
 
-def import_robosuite(generation: str = "1.4") -> ModuleType:
+def import_robosuite() -> ModuleType:
     """Import robosuite without its log file, its messages and its own choice of a graphics library."""
     prepare_graphics()
     if "robosuite" not in sys.modules and (package := importlib.util.find_spec("robosuite")):
         _settle_macros(Path(str(package.origin)).with_name("macros.py"))
     robosuite = import_extra("robosuite", "robosuite")
-    if not robosuite.__version__.startswith(generation):
-        raise SimulatorError(f"this is written for robosuite {generation}, and {robosuite.__version__} is installed")
+    if not robosuite.__version__.startswith(GENERATION):
+        raise SimulatorError(
+            f"this is written for robosuite {GENERATION}, and {robosuite.__version__} is installed: {INSTALL_COMMAND}"
+        )
     return robosuite
 
 
@@ -59,6 +66,12 @@ def _settle_macros(file: Path) -> None:
     for setting in ("CONSOLE_LOGGING_LEVEL", "FILE_LOGGING_LEVEL", "MUJOCO_GPU_RENDERING"):
         setattr(macros, setting, None)
     sys.modules["robosuite.macros"] = macros
+
+
+def arm_controller(robosuite: ModuleType) -> dict[str, Any]:
+    """Return the controller of one arm whose actions are motions of the hand in the world, as robosuite 1.4 has it."""
+    arm = robosuite.load_part_controller_config(default_controller="OSC_POSE")
+    return {"type": "BASIC", "body_parts": {ARM: arm | {"input_ref_frame": "world", "gripper": {"type": "GRIP"}}}}
 
 
 @contextmanager
@@ -96,7 +109,7 @@ class RobosuiteEnv:
         which takes longer.
         """
         self._mujoco = import_extra("mujoco", "robosuite")
-        with numpy_seeded(0):  # what a build draws, such as the size of Lift's cube, is alike in every process
+        with numpy_seeded(0):  # parts of benchmarks still draw from numpy's generator
             self.env = build()
         """The robosuite environment, for experts that look behind the observations."""
         self._state_keys = tuple(state_keys)
@@ -112,10 +125,12 @@ class RobosuiteEnv:
             self._open_renderer()  # a camera that does not exist is told at once
 
     def reset(self, condition: int) -> dict[str, np.ndarray]:
-        """Begin an episode where robosuite's own reset puts robot and objects for this seed."""
-        for robot in self.env.robots:  # a gripper keeps its command across resets
-            for gripper in robot.gripper.values() if isinstance(robot.gripper, dict) else (robot.gripper,):
-                gripper.current_action = np.zeros_like(gripper.current_action)
+        """Begin an episode where robosuite's own reset puts robot and objects for this seed.
+
+        Some parts draw from the environment's own generator, which they share: its state is set. Others draw from
+        numpy's.
+        """
+        self.env.rng.bit_generator.state = np.random.default_rng(condition).bit_generator.state
         with numpy_seeded(condition):
             self.env.reset()
         return self._begin()
@@ -141,7 +156,7 @@ class RobosuiteEnv:
     def _restart_controllers(self) -> None:
         """Tell every controller that its robot begins in the joint positions of now."""
         for robot in self.env.robots:
-            robot.controller.update_initial_joints(self.env.sim.data.qpos[robot._ref_joint_pos_indexes])
+            robot.part_controllers[ARM].update_initial_joints(self.env.sim.data.qpos[robot._ref_arm_joint_pos_indexes])
 
     def show(self, state: Float64[np.ndarray, " state"]) -> dict[str, np.ndarray]:
         """Return what is observed at a simulator state; an episode cannot be continued from there."""
@@ -215,12 +230,12 @@ class RobosuiteEnv:
         An action sets a goal so far from where the hand is, and a spring and a damper pull it there: when the next goal
         is set, it has gone about kp / kd times the duration of a step of the way.
         """
-        controller = self.env.robots[0].controller
-        if not getattr(controller, "use_delta", False):
+        controller = self.env.robots[0].part_controllers[ARM]
+        if getattr(controller, "input_type", None) != "delta":
             return np.zeros((0, 2))
         goals = np.stack([controller.scale_action(action[: controller.control_dim])[:3] for action in actions])
         moves = goals * controller.kp[:3] / controller.kd[:3] / self.fps
-        path = controller.ee_pos + np.concatenate([np.zeros((1, 3)), np.cumsum(moves, axis=0)])
+        path = controller.ref_pos + np.concatenate([np.zeros((1, 3)), np.cumsum(moves, axis=0)])
         return project(*self._model_and_data(), self.onlooker, path)
 
     def vectors(self, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
