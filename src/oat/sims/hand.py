@@ -133,7 +133,7 @@ class Hand:
             distance, turn = self.misses(goal)
             if distance < tolerance and turn < turn_tolerance:
                 break
-            yield self._toward(goal, self.manner.gain, grip, self.manner.top_speed)
+            yield self.toward(goal, self.manner.gain, grip)
         yield from self.stay(int(self.manner.pauses[self._waypoint % len(self.manner.pauses)]), grip)
         self._waypoint += 1
 
@@ -161,15 +161,16 @@ class Hand:
         upright = self.rotation
         while True:
             goal = Pose(self.position + self.manner.gain * _STEP * heading, upright)
-            yield self._toward(goal, 1.0, grip, self.manner.top_speed)
+            yield self.toward(goal, 1.0, grip)
 
     def rise(self, grip: float) -> Actions:
         """Rise without end."""
         return self.drift(UP, grip)
 
-    def _toward(self, goal: Pose, gain: float, grip: float, top_speed: float) -> np.ndarray:
+    def toward(self, goal: Pose, gain: float, grip: float) -> np.ndarray:
+        """Return the action that goes a share of the remaining way to a pose."""
         turn = rotation_vector(goal.rotation @ self.rotation.T)
-        return self._action(gain * (goal.position - self.position), turn, grip, top_speed)
+        return self._action(gain * (goal.position - self.position), turn, grip, self.manner.top_speed)
 
     def _action(self, motion: np.ndarray, turn: np.ndarray, grip: float, top_speed: float) -> np.ndarray:
         """Return the action of a clipped step and turn, which are given in the world's frame."""

@@ -29,7 +29,9 @@ from oat.errors import MissingExtra, SimulatorError
 from oat.interfaces import Expert, ExpertConfig, Simulator, Split
 from oat.io.extras import DISTRIBUTION, import_extra
 from oat.protocol import Protocol
+from oat.sims.libero_experts import demonstrate
 from oat.sims.robosuite import BUILD_OPTIONS, RobosuiteEnv, arm_controller, import_robosuite
+from oat.sims.scripted import ScriptedExpert
 
 SUITE = "libero_10"
 ASSETS_VARIABLE = "OAT_LIBERO_ASSETS"
@@ -43,6 +45,7 @@ DEMONSTRATIONS = "hf download yifengzhu-hf/LIBERO-datasets --repo-type dataset -
 
 _CAMERAS = {"eye_in_hand": "robot0_eye_in_hand"}  # as the demonstrations call it: as the scene does
 _STATE_DIM = 65  # end effector and gripper 9, eight objects with 7 each; zeros where there are fewer
+HELD_STEPS = 5  # a demonstration ends when success has held for so long
 _SETTLING_STEPS = 5  # objects come to rest before LIBERO's own evaluation begins, too
 
 
@@ -113,6 +116,15 @@ class LiberoEnv(RobosuiteEnv):
         super().reset(condition)
         self.show(self._states[condition])
         self._begin()
+        return self._settle()
+
+    def draw(self, seed: int) -> dict[str, np.ndarray]:
+        """Begin an episode of a demonstration, where LIBERO's own reset puts things for a seed."""
+        super().reset(seed)
+        return self._settle()
+
+    def _settle(self) -> dict[str, np.ndarray]:
+        """Let things come to rest, and return what is observed then."""
         for _ in range(_SETTLING_STEPS):
             self.env.step(np.zeros(self.env.action_dim))
         return self.observe()
@@ -186,7 +198,7 @@ class Libero(Simulator):
     robot_type = "panda"
     fps = 20.0
     action_names = ("x", "y", "z", "roll", "pitch", "yaw", "gripper")
-    demonstrator = "human"
+    demonstrator = "scripted"
     protocol = Protocol(
         "libero",
         max_steps=600,  # as LIBERO's own evaluation has it
@@ -214,11 +226,9 @@ class Libero(Simulator):
         return tuple(self._tasks)
 
     def expert(self, task: str, config: ExpertConfig) -> Expert:
-        """Raise an error that says where the human demonstrations are."""
-        raise SimulatorError(
-            f"LIBERO is demonstrated by people and has no expert to collect from: `{DEMONSTRATIONS}`, "
-            f"and give DATA/{SUITE} to --data"
-        )
+        """Return the script that demonstrates a task, which is composed from the task's goals."""
+        env = self.make(task, config.cameras, config.image_size)
+        return ScriptedExpert(env, env.draw, demonstrate, config.noise, self.protocol.max_steps, HELD_STEPS)
 
     def make(self, task: str, cameras: tuple[str, ...] = (), image_size: int = 128) -> LiberoEnv:
         """Build the environment of a task, which renders through these cameras."""

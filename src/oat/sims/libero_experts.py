@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from oat.sims.hand import OPEN, UP, Actions, Hand, Manner, Pose, Target, shortest_turn, yaw_of
-from oat.sims.skills import Thing, is_held, pick, place, turn_about_vertical
+from oat.sims.hand import CLOSED, OPEN, UP, Actions, Hand, Manner, Pose, Target, shortest_turn, yaw_of
+from oat.sims.skills import Thing, approach, at_height, is_held, lift, pick, place, push, turn, turn_about_vertical
 
 Goal = Sequence[str]
 """A predicate's name and its arguments."""
@@ -103,9 +103,21 @@ def knob(scene: Scene, thing: Thing) -> Target:
     return lambda: Pose(thing.at(np.array([0, 0, 0.078])), scene.hand.level(yaw_of(thing.rotation[:, 0])))
 
 
+def handle(scene: Scene, thing: Thing) -> Target:
+    """Return the grasp of a mug for a low oven: by its handle, with the hand slanted so that it can reach inside."""
+    middle = np.array([0.062, (thing.low + thing.high)[1] / 2, 0.058])
+
+    def target() -> Pose:
+        forward = -thing.rotation[:, 0] - (0.8 + 0.1 * scene.manner.grasp[0]) * UP
+        return Pose(thing.at(middle), scene.hand.facing(forward, thing.rotation[:, 1]))
+
+    return target
+
+
 GRASPS: dict[str, Callable[[Scene, Thing], Target]] = {
     "porcelain_mug": rim(0.012, 0.039),
     "white_yellow_mug": rim(-0.0185, 0.042),
+    "akita_black_bowl": rim(0.0, 0.047),
     "moka_pot": knob,
 }
 """How things are grasped that are neither boxes nor cans."""
@@ -164,6 +176,12 @@ def in_caddy(scene: Scene, thing: Thing, region: str, index: int) -> Spot:
     return Spot(position, caddy.top + 0.03 + thing.position[2] - thing.bottom, nearer)
 
 
+def in_drawer(scene: Scene, thing: Thing, region: str, index: int) -> Spot:
+    """Return a place in the open drawer, away from the handles of those above it."""
+    front = np.array([0.01 * scene.manner.place[0], -0.02, -0.02])
+    return Spot(lambda: scene.site(region) + front, scene.site(region)[2] + 0.075)
+
+
 def _middle(scene: Scene, name: str) -> Callable[[], np.ndarray]:
     """Return the question where a thing or a region is."""
     if name in scene.env.object_sites_dict:
@@ -178,6 +196,7 @@ SPOTS: dict[str, Callable[[Scene, Thing, str, int], Spot]] = {
     "living_room_table_plate_right_region": on_surface,
     "flat_stove_cook_region": on_stove,
     "desk_caddy_back_contain_region": in_caddy,
+    "white_cabinet_bottom_region": in_drawer,
 }
 """Where things are put, by the kind of the region that a goal names."""
 
@@ -198,7 +217,56 @@ def category(name: str) -> str:
     return "_".join(word for word in name.split("_") if not word.isdigit())
 
 
-MEANS: dict[str, Callable[[Scene, Goal, int], Actions]] = {"in": put, "on": put}
+def turn_on(scene: Scene, goal: Goal, index: int) -> Actions:
+    """Take the stove's knob by its ridge and turn it."""
+    button = Thing(scene.env, f"{goal[1]}_button")
+    ridge = np.array([0.0, 0.0, 0.033])
+
+    def target() -> Pose:
+        return Pose(button.at(ridge), scene.hand.level(yaw_of(button.rotation[:, 1])))
+
+    yield from scene.hand.go(at_height(target, scene.high), OPEN, 0.04, 0.3)
+    yield from approach(scene.hand, target)
+    yield from turn(scene.hand, target, lambda: scene.holds(goal) and _angle(scene, goal[1]) > 0.8, way=1.0)
+    yield from lift(scene.hand, scene.high)
+
+
+def _angle(scene: Scene, name: str) -> float:
+    """Return the position of the only joint of a thing."""
+    (joint,) = scene.env.get_object(name).joints
+    return float(scene.env.sim.data.get_joint_qpos(joint))
+
+
+def close_drawer(scene: Scene, goal: Goal, index: int) -> Actions:
+    """Push a drawer shut by its handle, with the hand slanted so that it stays clear of the handles above."""
+    hand = scene.hand
+    aside = np.array([0.02 * scene.manner.place[1], 0.0, 0.0])
+    forward = np.array([0.0, 1.0, -0.9 - 0.2 * scene.manner.place[2]])
+
+    def beyond(distance: float) -> Target:
+        # The handle is in front of the region's middle, a little below it.
+        offset = np.array([0.0, -0.121 + distance, -0.006]) + aside
+        return lambda: Pose(scene.site(goal[1]) + offset, hand.facing(forward, np.array([1.0, 0.0, 0.0])))
+
+    yield from hand.go(at_height(beyond(-0.1), scene.high), CLOSED, 0.04, 0.3)
+    yield from hand.go(beyond(-0.07), CLOSED, 0.02, 0.15)
+    yield from push(hand, beyond(0.06), lambda: scene.holds(goal), limit=150)
+    yield from hand.stay(6, CLOSED)
+    yield from hand.go(at_height(beyond(-0.1), scene.high), CLOSED, 0.04, 0.5, limit=30)
+
+
+CLOSING: dict[str, Callable[[Scene, Goal, int], Actions]] = {
+    "white_cabinet_bottom_region": close_drawer,
+}
+"""How what can be closed is closed."""
+
+
+def close(scene: Scene, goal: Goal, index: int) -> Actions:
+    """Close a drawer or a door."""
+    return CLOSING[category(goal[1])](scene, goal, index)
+
+
+MEANS: dict[str, Callable[[Scene, Goal, int], Actions]] = {"turnon": turn_on, "in": put, "on": put, "close": close}
 """By what a goal is reached, in the order in which a task's goals are."""
 
 

@@ -14,11 +14,12 @@ import numpy as np
 from jaxtyping import Float, Float32
 
 from oat.data.episodes import STATE
-from oat.errors import SimulatorError
 from oat.interfaces import Expert, ExpertConfig, Simulator, Split
 from oat.protocol import Protocol
 from oat.sims.robocasa_assets import find_assets, import_robocasa, use_assets
+from oat.sims.robocasa_experts import EXPERTS
 from oat.sims.robosuite import BUILD_OPTIONS, RobosuiteEnv, import_robosuite
+from oat.sims.scripted import ScriptedExpert
 
 ROBOT = "PandaOmron"
 CAMERAS = ("robot0_agentview_left", "robot0_agentview_right", "robot0_eye_in_hand")
@@ -33,6 +34,7 @@ STATE_KEYS = (
 # The numbers of an action that stay as they are while the robot holds still.
 GRIPPER = 6
 BASE_MODE = 11
+HELD_STEPS = 5  # a demonstration ends when success has held for so long
 
 
 def _drawer(env: Any) -> tuple[str, float]:
@@ -92,6 +94,10 @@ class RoboCasaEnv(RobosuiteEnv):
 
         super().__init__(build, STATE_KEYS, cameras, image_size, held=(GRIPPER, BASE_MODE))
 
+    def draw(self, seed: int) -> dict[str, np.ndarray]:
+        """Begin an episode of a demonstration, in a kitchen that no condition of an evaluation has."""
+        return super().reset(2**31 + seed)
+
     def vectors(self, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Return the state with the task's part of the kitchen, and the robot's parts of it under RoboCasa's names."""
         parts = {f"observation.{key}": values[key].astype(np.float32) for key in STATE_KEYS}
@@ -125,7 +131,7 @@ class RoboCasa(Simulator):
         *("x", "y", "z", "turn_x", "turn_y", "turn_z", "gripper"),
         *("base_x", "base_y", "base_turn", "torso", "base_mode"),
     )
-    demonstrator = "human"
+    demonstrator = "scripted"
     protocol = Protocol("robocasa", max_steps=500, success="the first step at which RoboCasa's check of the task holds")
     main_camera = "robot0_agentview_left"
     tasks = tuple(PARTS)
@@ -141,11 +147,9 @@ class RoboCasa(Simulator):
         return f"{versions}, {find_assets().name}"
 
     def expert(self, task: str, config: ExpertConfig) -> Expert:
-        """Raise an error that says where the human demonstrations are."""
-        raise SimulatorError(
-            "RoboCasa is demonstrated by people and has no expert to collect from: fetch its HDF5 files with "
-            "`python -m robocasa.scripts.download_datasets` and give them to --data"
-        )
+        """Return the script that demonstrates a task."""
+        env = self.make(task, config.cameras, config.image_size)
+        return ScriptedExpert(env, env.draw, EXPERTS[task], config.noise, self.protocol.max_steps, HELD_STEPS)
 
     def make(self, task: str, cameras: tuple[str, ...] = (), image_size: int = 128) -> RoboCasaEnv:
         """Build the environment of a task, which renders through these cameras."""

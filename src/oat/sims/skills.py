@@ -174,7 +174,18 @@ def push(hand: Hand, target: Target, done: Callable[[], bool], grip: float = CLO
     for _ in range(limit):
         if done():
             return
-        yield from hand.go(target, grip, 0.0, 0.0, limit=1)
+        yield hand.toward(target(), hand.manner.gain, grip)
+
+
+def turn(hand: Hand, target: Target, done: Callable[[], bool], way: float, limit: int = 60) -> Actions:
+    """Grasp a knob from above and turn it one way (1 is counter-clockwise) until something has happened; let go."""
+    yield from grasp(hand, target)
+    spot = target().position
+    for _ in range(limit):
+        if done():
+            break
+        yield hand.toward(Pose(spot, hand.turned(0.3 * way)), hand.manner.gain, CLOSED)
+    yield from hand.stay(_OPENING, OPEN)
 
 
 def held_at(hand: Hand, thing: Thing, spot: Callable[[], np.ndarray], yaw: float | None = None) -> Target:
