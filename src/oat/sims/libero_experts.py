@@ -10,8 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from oat.sims.hand import CLOSED, OPEN, UP, Actions, Hand, Manner, Pose, Target, shortest_turn, yaw_of
-from oat.sims.skills import Thing, approach, at_height, is_held, lift, pick, place, push, turn, turn_about_vertical
+from oat.sims.hand import CLOSED, OPEN, UP, Actions, Hand, Manner, Pose, Target, direction, shortest_turn, yaw_of
+from oat.sims.skills import (
+    Thing,
+    approach,
+    at_height,
+    backed,
+    held_at,
+    is_held,
+    lift,
+    pick,
+    place,
+    push,
+    straight_up,
+    turn,
+    turn_about_vertical,
+)
 
 Goal = Sequence[str]
 """A predicate's name and its arguments."""
@@ -43,8 +57,18 @@ class Scene:
 
     def roomiest(self, thing: Thing, targets: Sequence[Target]) -> Target:
         """Return the first of those grasps of a thing that keep the palm farthest from everything else."""
-        others = [self.thing(name) for name in self.env.objects_dict if self.thing(name).body != thing.body]
+        others = self._others(thing)
         return max(targets, key=lambda target: min((_room(target(), other) for other in others), default=0.0))
+
+    def clear_height(self, thing: Thing, target: Target) -> float:
+        """Return how high a hand with this grasp has to lift a thing for it to pass over all others."""
+        tallest = max((other.top for other in self._others(thing)), default=0.0)
+        return max(self.high, tallest + 0.03 + float(target().position[2]) - thing.bottom)
+
+    def _others(self, thing: Thing) -> list[Thing]:
+        """Return all things that can be moved but one."""
+        things = [self.thing(name) for name in self.env.objects_dict]
+        return [other for other in things if other.body != thing.body]
 
     def holds(self, goal: Goal) -> bool:
         """Return what LIBERO says of a goal."""
@@ -204,12 +228,34 @@ SPOTS: dict[str, Callable[[Scene, Thing, str, int], Spot]] = {
 def put(scene: Scene, goal: Goal, index: int) -> Actions:
     """Pick a thing up and place it where a goal wants it to be."""
     _, name, region = goal
+    if category(region) in NARROW:
+        yield from NARROW[category(region)](scene, goal, index)
+        return
     thing = scene.thing(name)
     grasp = GRASPS.get(category(name), around)(scene, thing)
     spot = SPOTS[category(region)](scene, thing, region, index)
-    yield from pick(scene.hand, thing, grasp, scene.high)
+    yield from pick(scene.hand, thing, grasp, scene.clear_height(thing, grasp))
     if is_held(scene.hand, thing):
         yield from place(scene.hand, thing, spot.position, spot.height, spot.yaw)
+
+
+def put_in_microwave(scene: Scene, goal: Goal, index: int) -> Actions:
+    """Take a mug by its handle and slide it through the low opening of the microwave."""
+    hand = scene.hand
+    thing = scene.thing(goal[1])
+    oven = scene.thing(goal[2].removesuffix("_heating_region"))
+    sideways = -0.038 + 0.01 * scene.manner.place[0]  # the door's hinge is on one side, the buttons on the other
+    inside = oven.position + np.array([sideways, -0.055 + 0.005 * scene.manner.place[1], 0.027])
+    yield from pick(hand, thing, handle(scene, thing), scene.high)
+    if not is_held(hand, thing):
+        return
+    for depth, up in ((-0.2, 0.02), (0.0, 0.012), (0.0, 0.0)):
+        point = inside + np.array([0.0, depth, up])
+        yield from hand.go(held_at(hand, thing, lambda point=point: point), CLOSED, 0.012, 0.1, limit=60)
+    yield from hand.stay(12, OPEN)
+    away = backed(lambda pose=hand.pose: pose, 0.14)
+    yield from hand.go(away, OPEN, 0.03, 0.3, limit=40)
+    yield from hand.go(straight_up(hand, oven.top + 0.12), OPEN, 0.04, 0.3, limit=40)
 
 
 def category(name: str) -> str:
@@ -223,7 +269,7 @@ def turn_on(scene: Scene, goal: Goal, index: int) -> Actions:
     ridge = np.array([0.0, 0.0, 0.033])
 
     def target() -> Pose:
-        return Pose(button.at(ridge), scene.hand.level(yaw_of(button.rotation[:, 1])))
+        return Pose(button.at(ridge), scene.hand.level(yaw_of(button.rotation[:, 0])))
 
     yield from scene.hand.go(at_height(target, scene.high), OPEN, 0.04, 0.3)
     yield from approach(scene.hand, target)
@@ -255,8 +301,34 @@ def close_drawer(scene: Scene, goal: Goal, index: int) -> Actions:
     yield from hand.go(at_height(beyond(-0.1), scene.high), CLOSED, 0.04, 0.5, limit=30)
 
 
+def close_microwave(scene: Scene, goal: Goal, index: int) -> Actions:
+    """Go round the open door and push it along its arc, with the hand slanted towards it."""
+    hand = scene.hand
+    hinge = Thing(scene.env, f"{goal[1]}_microdoorroot")
+    oven = scene.thing(goal[1])
+    along = 0.17 + 0.01 * scene.manner.place[0]
+    rotation = hand.facing(np.array([0.35, 0.35, -1.0]), np.array([1.0, -1.0, 0.0]))
+
+    def beyond(distance: float) -> Target:
+        def target() -> Pose:
+            angle = _angle(scene, goal[1])
+            outward = -direction(angle + np.pi / 2)
+            point = hinge.position + along * direction(angle) - distance * outward
+            return Pose(point * _FLAT + (oven.position[2] + 0.1) * UP, rotation)
+
+        return target
+
+    above = oven.top + 0.15
+    yield from hand.go(straight_up(hand, above), CLOSED, 0.04, 0.5, limit=40)
+    yield from hand.go(at_height(beyond(-0.12), above), CLOSED, 0.03, 0.3)
+    yield from hand.go(beyond(-0.1), CLOSED, 0.03, 0.2)
+    yield from push(hand, beyond(0.06), lambda: scene.holds(goal), limit=180)
+    yield from hand.stay(6, CLOSED)
+
+
 CLOSING: dict[str, Callable[[Scene, Goal, int], Actions]] = {
     "white_cabinet_bottom_region": close_drawer,
+    "microwave": close_microwave,
 }
 """How what can be closed is closed."""
 
@@ -265,6 +337,9 @@ def close(scene: Scene, goal: Goal, index: int) -> Actions:
     """Close a drawer or a door."""
     return CLOSING[category(goal[1])](scene, goal, index)
 
+
+NARROW: dict[str, Callable[[Scene, Goal, int], Actions]] = {"microwave_heating_region": put_in_microwave}
+"""Where things cannot be put from above, and what is done instead."""
 
 MEANS: dict[str, Callable[[Scene, Goal, int], Actions]] = {"turnon": turn_on, "in": put, "on": put, "close": close}
 """By what a goal is reached, in the order in which a task's goals are."""

@@ -191,8 +191,13 @@ def turn(hand: Hand, target: Target, done: Callable[[], bool], way: float, limit
 def held_at(hand: Hand, thing: Thing, spot: Callable[[], np.ndarray], yaw: float | None = None) -> Target:
     """Return where the hand is to be for the thing that it holds to be at a spot, and turned to a direction."""
 
+    steep = hand.rotation[2, 2] < -0.95  # a hand that points down is levelled, a slanted one stays as it is
+    rotation = hand.turned(0.0) if steep else hand.rotation
+
     def target() -> Pose:
-        turn = 0.0 if yaw is None else shortest_turn(yaw_of(thing.rotation[:, 0]), yaw)
+        if yaw is None:
+            return Pose(spot() + hand.position - thing.position, rotation)
+        turn = shortest_turn(yaw_of(thing.rotation[:, 0]), yaw)
         # The thing hangs beside the hand, and that offset turns with it.
         held = turn_about_vertical(turn) @ (hand.position - thing.position)
         return Pose(spot() + held, hand.turned(turn))
