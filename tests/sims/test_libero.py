@@ -27,6 +27,7 @@ from oat.sims import load_simulator
 from oat.sims.libero import ASSETS_VARIABLE, Libero, LiberoEnv, find_assets, import_libero, read_initial_states
 from oat.sims.replay import Replay
 from oat.tokenizers.space import ActionSpace
+from tests.sims.robomimic_files import final_states
 from tests.test_cli import oat
 
 TASKS = (
@@ -121,7 +122,8 @@ def test_missing_assets_are_told_and_not_downloaded(tmp_path: Path, monkeypatch:
 def test_a_missing_package_tells_both_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(
-        MissingExtra, match=r"pip install 'ordered-action-tokenization\[libero\]' && pip install --no-deps hf-libero"
+        MissingExtra,
+        match=r"tokenization\[libero\]' && pip install --no-deps praxis-robosuite",
     ):
         import_libero()
 
@@ -181,6 +183,22 @@ def test_begins_at_a_stored_state_and_observes_only_where_asked() -> None:
     state = read_initial_states(file)[7]
     env.reset_to(state)
     np.testing.assert_array_equal(env.simulator_state, state)
+
+
+@needs_assets
+def test_steps_are_robosuites_own_bit_for_bit() -> None:
+    ours, own = final_states(environment(BOOK), 2, random_actions(200))
+    np.testing.assert_array_equal(ours, own)
+
+
+@needs_assets
+def test_objects_have_settled_before_the_first_observation() -> None:
+    """Where things come to rest is what is seen first: nothing moves any more while the robot holds still."""
+    env = environment(BOOK)
+    first = env.reset(0)[STATE]
+    for _ in range(20):
+        later = env.step(env.hold()).observation[STATE]
+    assert np.abs(later[9:] - first[9:]).max() < 0.003
 
 
 @needs_assets

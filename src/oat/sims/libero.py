@@ -44,6 +44,7 @@ DOWNLOAD_COMMAND = "hf download lerobot/libero-assets --repo-type dataset --loca
 DEMONSTRATIONS = "hf download yifengzhu-hf/LIBERO-datasets --repo-type dataset --include 'libero_10/*' --local-dir DATA"
 
 _CAMERAS = {"eye_in_hand": "robot0_eye_in_hand"}  # as the demonstrations call it: as the scene does
+_SENSORS = ("robot0_eef_pos", "robot0_eef_quat", "robot0_gripper_qpos", "robot0_joint_pos")
 _STATE_DIM = 65  # end effector and gripper 9, eight objects with 7 each; zeros where there are fewer
 HELD_STEPS = 5  # a demonstration ends when success has held for so long
 _SETTLING_STEPS = 5  # objects come to rest before LIBERO's own evaluation begins, too
@@ -109,7 +110,7 @@ class LiberoEnv(RobosuiteEnv):
         self._shown = cameras
         scene_cameras = tuple(dict.fromkeys(_CAMERAS.get(camera, camera) for camera in cameras))
         bddl_file = package / "bddl_files" / SUITE / task.bddl_file
-        super().__init__(lambda: _build(bddl_file), (), scene_cameras, image_size, effects=True)
+        super().__init__(lambda: _build(bddl_file), _SENSORS, scene_cameras, image_size, effects=True)
 
     def reset(self, condition: int) -> dict[str, np.ndarray]:
         """Begin an episode at a fixed state; it does not say where furniture stands, which is drawn within 2 cm."""
@@ -126,8 +127,13 @@ class LiberoEnv(RobosuiteEnv):
     def _settle(self) -> dict[str, np.ndarray]:
         """Let things come to rest, and return what is observed then."""
         for _ in range(_SETTLING_STEPS):
-            self.env.step(np.zeros(self.env.action_dim))
+            self._advance(np.zeros(self.env.action_dim))
         return self.observe()
+
+    def _advance(self, action: Float64[np.ndarray, "7"]) -> None:
+        """Take an action, and update what remembers, such as a stove that was turned on."""
+        super()._advance(action)
+        self.env._post_process()
 
     def _load(self, scene: str) -> None:
         """Put furniture where it stands in a stored scene, whose files are those of another machine."""
@@ -147,7 +153,7 @@ class LiberoEnv(RobosuiteEnv):
         images = {IMAGES + camera: seen[IMAGES + _CAMERAS.get(camera, camera)][::-1] for camera in self._shown}
         return {key: value for key, value in seen.items() if not key.startswith(IMAGES)} | images
 
-    def vectors(self, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def vectors(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the state with all objects, and the robot's parts under the names of the demonstrations."""
         to_axis_angle = import_extra("robosuite.utils.transform_utils", "libero").quat2axisangle
         position = values["robot0_eef_pos"]

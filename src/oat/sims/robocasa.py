@@ -7,16 +7,20 @@ and the part of the kitchen that the task is about: its position and quaternion 
 open, turned or switched on. Every condition is a kitchen of its own, which takes seconds to build.
 """
 
+import copy
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Float32
+from jaxtyping import Float, Float32, Float64
 
 from oat.data.episodes import STATE
+from oat.errors import SimulatorError
 from oat.interfaces import Expert, ExpertConfig, Simulator, Split
 from oat.protocol import Protocol
-from oat.sims.robocasa_assets import find_assets, import_robocasa, use_assets
+from oat.sims.robocasa_assets import DOWNLOAD_COMMAND, find_assets, import_robocasa, use_assets
+from oat.sims.robocasa_conditions import Start, Starts, fingerprint
 from oat.sims.robocasa_experts import EXPERTS
 from oat.sims.robosuite import BUILD_OPTIONS, RobosuiteEnv, import_robosuite
 from oat.sims.scripted import ScriptedExpert
@@ -66,6 +70,21 @@ PARTS: dict[str, Callable[[Any], tuple[str, float]]] = {
     "TurnOffSinkFaucet": _faucet,
 }
 """By task the geometry that it is about, and a number that says how far it is open, turned or switched on."""
+FIXTURES = {
+    "CloseDrawer": "drawer",
+    "StartCoffeeMachine": "coffee_machine",
+    "TurnOffMicrowave": "microwave",
+    "TurnOffSinkFaucet": "sink",
+}
+"""By task the name that its environment has for the fixture that it is about."""
+
+
+INSTRUCTIONS = {
+    "CloseDrawer": "Close the drawer.",
+    "StartCoffeeMachine": "Press the button on the coffee machine to serve coffee.",
+    "TurnOffMicrowave": "Press the stop button on the microwave.",
+    "TurnOffSinkFaucet": "Turn off the sink faucet.",
+}
 
 
 class RoboCasaEnv(RobosuiteEnv):
@@ -78,7 +97,8 @@ class RoboCasaEnv(RobosuiteEnv):
         import_robocasa()
         assets = find_assets()
         use_assets(assets)
-        self._part = PARTS[task]
+        self._task = task
+        self._starts = Starts(assets.digest, task)
         options: dict[str, Any] = {
             **{key: value for key, value in BUILD_OPTIONS.items() if key != "hard_reset"},  # it always is
             "robots": ROBOT,
@@ -95,20 +115,67 @@ class RoboCasaEnv(RobosuiteEnv):
         super().__init__(build, STATE_KEYS, cameras, image_size, held=(GRIPPER, BASE_MODE))
 
     def draw(self, seed: int) -> dict[str, np.ndarray]:
-        """Begin an episode of a demonstration, in a kitchen that no condition of an evaluation has."""
+        """Begin an episode of a demonstration, in a kitchen that is drawn and not kept, and that no condition has."""
+        self.env.unset_ep_meta()
         return super().reset(2**31 + seed)
 
-    def vectors(self, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def reset(self, condition: int) -> dict[str, np.ndarray]:
+        """Begin an episode at the stored start of a condition, which is drawn where there is none yet."""
+        if self._starts.find(condition) is None:
+            self._starts.keep(condition, self._draw(condition))
+        start = self._starts.find(condition)
+        assert start is not None
+        self._rebuild(start.kitchen)
+        if fingerprint(self.env.sim.model._model) != start.scene:
+            path = self._starts.path(condition)
+            raise SimulatorError(f"the kitchen of {path} cannot be rebuilt with these assets and packages: remove it")
+        self.show(start.state)
+        return self._begin()
+
+    def _draw(self, condition: int) -> Start:
+        """Draw a kitchen, and return it as it is when it is rebuilt, which draws nothing."""
+        self.env.unset_ep_meta()
+        self.env.rng.bit_generator.state = np.random.default_rng(condition).bit_generator.state
+        self.env.reset()
+        kitchen = json.loads(json.dumps(self.env.get_ep_meta(), default=np.ndarray.tolist))
+        self._rebuild(kitchen)
+        return Start(kitchen, fingerprint(self.env.sim.model._model), self.simulator_state)
+
+    def _rebuild(self, kitchen: dict[str, Any]) -> None:
+        """Build a kitchen from its description; what that leaves open is drawn from the same seed every time."""
+        self.env.set_ep_meta(copy.deepcopy(kitchen))
+        super().reset(0)
+
+    def reset_to(self, state: Float64[np.ndarray, " state"], scene: str | None = None) -> dict[str, np.ndarray]:
+        """Begin an episode at another state of the kitchen of now."""
+        self._rebuild(self.env.get_ep_meta())
+        self.show(state)
+        return self._begin()
+
+    def _advance(self, action: Float64[np.ndarray, "12"]) -> None:
+        """Take an action, and let the fixture that the task is about remember, such as that its button was pressed."""
+        super()._advance(action)
+        getattr(self.env, FIXTURES[self._task]).update_state(self.env)
+
+    def _model_and_data(self) -> tuple[Any, Any]:
+        """Return MuJoCo's model and data, in which other fixtures look as they are, such as water that runs."""
+        about = getattr(self.env, FIXTURES[self._task])
+        for fixture in self.env.fixtures.values():
+            if self._cameras and fixture is not about:
+                fixture.update_state(self.env)
+        return super()._model_and_data()
+
+    def vectors(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the state with the task's part of the kitchen, and the robot's parts of it under RoboCasa's names."""
         parts = {f"observation.{key}": values[key].astype(np.float32) for key in STATE_KEYS}
         robot = super().vectors(values)[STATE]
         return {STATE: np.concatenate([robot, self._fixture(values)]), **parts}
 
-    def _fixture(self, values: Mapping[str, Any]) -> Float32[np.ndarray, "8"]:
+    def _fixture(self, values: Mapping[str, np.ndarray]) -> Float32[np.ndarray, "8"]:
         """Return the pose of the part that the task is about in the base's frame, and how far it is open or on."""
         from robosuite.utils import transform_utils
 
-        name, value = self._part(self.env)
+        name, value = PARTS[self._task](self.env)
         data = self.env.sim.data
         geometry = self.env.sim.model.geom_name2id(name)
         base = transform_utils.quat2mat(values["robot0_base_quat"])
@@ -154,8 +221,15 @@ class RoboCasa(Simulator):
     def make(self, task: str, cameras: tuple[str, ...] = (), image_size: int = 128) -> RoboCasaEnv:
         """Build the environment of a task, which renders through these cameras."""
         self.check_task(task)
-        return RoboCasaEnv(task, cameras, image_size)
+        try:
+            return RoboCasaEnv(task, cameras, image_size)
+        except (FileNotFoundError, KeyError) as error:
+            raise SimulatorError(f"RoboCasa's assets lack {error}: fetch them with `{DOWNLOAD_COMMAND}`") from error
+
+    def instruction(self, task: str) -> str:
+        """Return RoboCasa's words for a task; which drawer it is, on the left or right, is left to be seen."""
+        return INSTRUCTIONS[task]
 
     def conditions(self, task: str, split: Split) -> range:
-        """Return the seeds of a split; each determines a kitchen and the placement of its objects."""
-        return range(2**20) if split == "selection" else range(2**30, 2**30 + 2**20)
+        """Return the numbers of the starts of a split; those of demonstrations begin at 2^31."""
+        return range(2**20, 2**21) if split == "selection" else range(2**30, 2**30 + 2**20)

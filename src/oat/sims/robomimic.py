@@ -14,9 +14,11 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from oat.data.episodes import STATE
 from oat.data.hdf5 import ROBOMIMIC_STATE, ROBOMIMIC_STATE_DIM
 from oat.data.hdf5_demos import ROBOMIMIC_TASKS, read_attributes
 from oat.interfaces import ExpertConfig, Simulator, Split
+from oat.io.extras import import_extra
 from oat.protocol import Protocol
 from oat.sims.env_args import translate_env_args
 from oat.sims.robomimic_experts import EXPERTS
@@ -25,6 +27,7 @@ from oat.sims.scripted import ScriptedExpert
 
 ENVIRONMENTS = {task: name for name, task in ROBOMIMIC_TASKS.items()}
 ROBOT_KEYS = tuple(key for key in ROBOMIMIC_STATE if key != "object")
+OBJECTS = {"Lift": "cube", "PickPlaceCan": "Can", "NutAssemblySquare": "SquareNut"}
 CUBE = "cube_g0"
 MAX_STEPS = 400
 
@@ -36,12 +39,12 @@ class RoboMimicEnv(RobosuiteEnv):
         self, name: str, options: Mapping[str, Any], cameras: tuple[str, ...] = (), image_size: int = 128
     ) -> None:
         robosuite = import_robosuite()
+        self._object = OBJECTS[name]
         super().__init__(
             lambda: robosuite.make(name, **options, **BUILD_OPTIONS),
-            (*ROBOT_KEYS, "object-state"),
+            (*ROBOT_KEYS, f"{self._object}_pos", f"{self._object}_quat"),
             cameras,
             image_size,
-            state_dim=ROBOMIMIC_STATE_DIM,
         )
 
     def _load(self, scene: str) -> None:
@@ -60,9 +63,26 @@ class RoboMimicEnv(RobosuiteEnv):
                     geom.set("size", sizes[CUBE])
             self.env.reset_from_xml_string(ElementTree.tostring(model, "unicode"))
 
-    def vectors(self, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def vectors(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the state, and the robot's parts of it under robomimic's names."""
-        return super().vectors(values) | {f"observation.{key}": values[key].astype(np.float32) for key in ROBOT_KEYS}
+        state = super().vectors(values)[STATE]
+        state = np.concatenate([state, *self._object_from_hand(values)]).astype(np.float32)
+        return {STATE: np.pad(state, (0, ROBOMIMIC_STATE_DIM - len(state)))} | {
+            f"observation.{key}": values[key].astype(np.float32) for key in ROBOT_KEYS
+        }
+
+    def _object_from_hand(self, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+        """Return where the object is seen from the hand, in the order and sense of robosuite 1.4.
+
+        In robosuite 1.5 they are others, and for Can and Square those of a step ago.
+        """
+        position = values[f"{self._object}_pos"]
+        if self._object == "cube":
+            return (values["robot0_eef_pos"] - position,)
+        transforms = import_extra("robosuite.utils.transform_utils", "robosuite")
+        hand = transforms.pose2mat((values["robot0_eef_pos"], values["robot0_eef_quat"]))
+        there = transforms.pose2mat((position, values[f"{self._object}_quat"]))
+        return transforms.mat2pose(transforms.pose_in_A_to_pose_in_B(there, transforms.pose_inv(hand)))
 
 
 class RoboMimic(Simulator):

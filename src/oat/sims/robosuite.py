@@ -3,9 +3,9 @@
 An environment is built once and reset in milliseconds, to a seed or to a stored simulator state. Equal conditions give
 bit-equal episodes. Every observation is a function of the simulator's state alone, so that one that is computed from
 stored states is the one that was seen live. A benchmark gives `RobosuiteEnv` a function that builds its environment
-(with `BUILD_OPTIONS`, so that nothing is rendered unasked) and the names of the observables that make up the state:
+(with `BUILD_OPTIONS`, so that nothing is rendered unasked) and the names of the sensors that make up the state:
 
-    RobosuiteEnv(lambda: robosuite.make("Lift", robots="Panda", **BUILD_OPTIONS), ("object-state", "robot0_eef_pos"))
+    RobosuiteEnv(lambda: robosuite.make("Lift", robots="Panda", **BUILD_OPTIONS), ("cube_pos", "robot0_eef_pos"))
 """
 
 import importlib.util
@@ -25,6 +25,7 @@ from oat.errors import InvalidActions, SimulatorError
 from oat.interfaces import Outcome
 from oat.io.extras import import_extra
 from oat.sims.rendering import CameraRenderer, prepare_graphics, project
+from oat.sims.stepping import PlainStepper, Stepper
 
 BUILD_OPTIONS: Mapping[str, Any] = {
     "has_renderer": False,
@@ -90,30 +91,30 @@ class RobosuiteEnv:
 
     onlooker = "agentview"
     """The camera of videos."""
+    stepper: type[Stepper | PlainStepper] = Stepper
+    """What takes the steps: `PlainStepper` is robosuite's own way, to the same states."""
 
     def __init__(
         self,
         build: Callable[[], Any],
-        state_keys: Sequence[str],
+        sensors: Sequence[str],
         cameras: tuple[str, ...] = (),
         image_size: int = 128,
         *,
-        state_dim: int | None = None,
         held: Sequence[int] = (-1,),
         effects: bool = False,
     ) -> None:
-        """Build the environment, whose state is the concatenation of the observables `state_keys`.
+        """Build the environment, which is observed through the sensors of these names.
 
-        Zeros fill the state up to `state_dim`, so that tasks with fewer objects have the same. `held` are the numbers
-        of an action that `hold` repeats: those of the gripper. With `effects` images are as robosuite renders them,
-        which takes longer.
+        A sensor must be a function of the simulator's state alone: some of robosuite 1.5 return what was true a step
+        ago. `held` are the numbers of an action that `hold` repeats: those of the gripper. With `effects` images are as
+        robosuite renders them, which takes longer.
         """
         self._mujoco = import_extra("mujoco", "robosuite")
         with numpy_seeded(0):  # parts of benchmarks still draw from numpy's generator
             self.env = build()
         """The robosuite environment, for experts that look behind the observations."""
-        self._state_keys = tuple(state_keys)
-        self._state_dim = state_dim
+        self._sensors = tuple(sensors)
         self._held = list(held)
         self._cameras = cameras
         self._image_size = image_size
@@ -151,12 +152,14 @@ class RobosuiteEnv:
         self._restart_controllers()
         self.env.sim.data.qacc_warmstart[:] = 0
         self._last_action[:] = 0
+        self._stepper = self.stepper(self.env)  # a reset makes new controllers
         return self.observe()
 
     def _restart_controllers(self) -> None:
         """Tell every controller that its robot begins in the joint positions of now."""
         for robot in self.env.robots:
             robot.part_controllers[ARM].update_initial_joints(self.env.sim.data.qpos[robot._ref_arm_joint_pos_indexes])
+            robot.composite_controller.update_state()  # an arm on wheels remembers where they were
 
     def show(self, state: Float64[np.ndarray, " state"]) -> dict[str, np.ndarray]:
         """Return what is observed at a simulator state; an episode cannot be continued from there."""
@@ -176,14 +179,14 @@ class RobosuiteEnv:
         """Take an action; its success is what the benchmark's own check says."""
         if action.shape != self._last_action.shape or not np.isfinite(action).all():
             raise InvalidActions(f"actions are {len(self._last_action)} finite numbers, got {action.tolist()}")
-        self.env.step(self._command(action.astype(np.float64)))
+        self._advance(action.astype(np.float64))
         self._last_action[:] = action
         success = bool(self.env._check_success())
         return Outcome(self.observe() if observe else {}, success, float(success))
 
-    def _command(self, action: Float64[np.ndarray, " action_dim"]) -> Float64[np.ndarray, " action_dim"]:
-        """Return the action in the environment's own order, which is the same by default."""
-        return action
+    def _advance(self, action: Float64[np.ndarray, " action_dim"]) -> None:
+        """Take an action; a benchmark adds what its own environment does after each."""
+        self._stepper.step(action)
 
     def hold(self) -> Float32[np.ndarray, " action_dim"]:
         """Return the action without motion that keeps the gripper as it was commanded last."""
@@ -194,7 +197,8 @@ class RobosuiteEnv:
     def observe(self) -> dict[str, np.ndarray]:
         """Return the observation of the current state."""
         _, data = self._model_and_data()
-        observation = self.vectors(self.env._get_observations(force_update=True))
+        observables = self.env._observables
+        observation = self.vectors({name: np.asarray(observables[name]._sensor({})) for name in self._sensors})
         if self._cameras:
             renderer = self._open_renderer()
             observation |= {IMAGES + camera: renderer.render(data, camera) for camera in self._cameras}
@@ -238,10 +242,9 @@ class RobosuiteEnv:
         path = controller.ref_pos + np.concatenate([np.zeros((1, 3)), np.cumsum(moves, axis=0)])
         return project(*self._model_and_data(), self.onlooker, path)
 
-    def vectors(self, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Return what is observed besides images, from robosuite's observables."""
-        state = np.concatenate([np.atleast_1d(values[key]) for key in self._state_keys]).astype(np.float32)
-        return {STATE: np.pad(state, (0, (self._state_dim or len(state)) - len(state)))}
+    def vectors(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return what is observed besides images, from the values of the sensors."""
+        return {STATE: np.concatenate([np.atleast_1d(values[name]) for name in self._sensors]).astype(np.float32)}
 
     def _open_renderer(self) -> CameraRenderer:
         """Return a renderer of the scene as it is compiled now; a new scene needs a new one."""
