@@ -18,13 +18,23 @@ from oat.data.episodes import IMAGES, STATE, open_dataset
 from oat.data.hdf5_demos import list_demos
 from oat.errors import MissingExtra, SimulatorError, UnknownName
 from oat.evaluation.protocol import find_protocol
-from oat.interfaces import Environment, ExpertConfig, Simulator
+from oat.interfaces import Environment, Expert, ExpertConfig, Simulator
 from oat.nn.width import Width
 from oat.policies import DiffusionPolicy
 from oat.policies.config import DiffusionConfig
 from oat.policies.context import describe_context
 from oat.sims import load_simulator
-from oat.sims.libero import ASSETS_VARIABLE, Libero, LiberoEnv, find_assets, import_libero, read_initial_states
+from oat.sims.collect import attempt_seed
+from oat.sims.libero import (
+    ASSETS_VARIABLE,
+    HELD_STEPS,
+    Libero,
+    LiberoEnv,
+    find_assets,
+    import_libero,
+    read_initial_states,
+)
+from oat.sims.libero_experts import CLOSING, MEANS, NARROW, SPOTS, category
 from oat.sims.replay import Replay
 from oat.tokenizers.space import ActionSpace
 from tests.sims.robomimic_files import final_states
@@ -100,10 +110,37 @@ def test_the_fixed_states_are_divided() -> None:
     assert (len(selection), len(reporting)) == (10, 40)
 
 
-def test_nobody_demonstrates_but_people() -> None:
-    assert Libero().demonstrator == "human"
-    with pytest.raises(SimulatorError, match=r"demonstrated by people.*libero_10 to --data"):
-        Libero().expert(BOOK, ExpertConfig())
+@needs_assets
+def test_the_expert_puts_the_book_into_the_caddy() -> None:
+    """From a start that is none of the fixed ones; it repeats from the same seed, and the goal holds at the end."""
+    expert = Libero().expert(BOOK, ExpertConfig())
+    assert isinstance(expert, Expert)
+    shown = expert.demonstrate(attempt_seed(0, BOOK, 0))
+    assert shown.success
+    steps = len(shown.actions)
+    assert shown.actions.shape == (steps, 7)
+    assert np.abs(shown.actions).max() <= 1
+    assert shown.observations[STATE].shape == (steps, 65)
+    env = environment(BOOK)
+    first = env.draw(attempt_seed(0, BOOK, 0))
+    np.testing.assert_array_equal(first[STATE], shown.observations[STATE][0])
+    outcomes = [env.step(action, observe=False).success for action in shown.actions]
+    assert outcomes[-HELD_STEPS - 1 :] == [False] + [True] * HELD_STEPS
+
+
+def test_every_goal_of_every_task_has_means() -> None:
+    """What the tasks' definitions ask for, an expert knows how to do, so that none fails for want of an entry."""
+    from libero.libero.envs.bddl_utils import robosuite_parse_problem
+
+    folder = Path(str(import_libero().__file__)).parent / "bddl_files/libero_10"
+    goals = [goal for file in folder.glob("*.bddl") for goal in robosuite_parse_problem(str(file))["goal_state"]]
+    assert len(goals) == 21
+    for name, *arguments in goals:
+        assert name in MEANS
+        if name in ("in", "on"):
+            assert category(arguments[1]) in {**SPOTS, **NARROW}
+        if name == "close":
+            assert category(arguments[0]) in CLOSING
 
 
 def test_missing_assets_are_told_and_not_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

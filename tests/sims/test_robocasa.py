@@ -12,9 +12,10 @@ import pytest
 
 from oat.data.episodes import IMAGES, STATE
 from oat.errors import InvalidActions, MissingExtra, SimulatorError, UnknownName
-from oat.interfaces import Environment, Simulator
+from oat.interfaces import Environment, Expert, ExpertConfig, Simulator
 from oat.sims import load_simulator
-from oat.sims.robocasa import CAMERAS, INSTRUCTIONS, STATE_KEYS, RoboCasa, RoboCasaEnv
+from oat.sims.collect import attempt_seed
+from oat.sims.robocasa import CAMERAS, HELD_STEPS, INSTRUCTIONS, STATE_KEYS, RoboCasa, RoboCasaEnv
 from oat.sims.robocasa_assets import ASSETS_VARIABLE, Assets, find_assets, import_robocasa
 from oat.sims.robocasa_conditions import Starts
 from tests.sims.robomimic_files import final_states
@@ -53,7 +54,7 @@ def test_is_a_simulator_with_twelve_numbers_per_action() -> None:
     assert len(simulator.action_names) == 12
     selection, reporting = (simulator.conditions("CloseDrawer", split) for split in ("selection", "reporting"))
     assert not set(selection[:100]) & set(reporting[:100])
-    assert min(*selection[:1], *reporting[:1]) >= 2**20  # below are demonstrations
+    assert max(selection[-1], reporting[-1]) < 2**31  # from there on are demonstrations
     assert simulator.instruction("TurnOffSinkFaucet") == "Turn off the sink faucet."
 
 
@@ -183,3 +184,19 @@ def test_a_kitchen_without_a_texture_names_the_command(tmp_path: Path, monkeypat
     )
     assert "oat.errors.SimulatorError: RoboCasa's assets lack" in done.stderr
     assert "python -m oat.sims.robocasa_assets" in done.stderr
+
+
+@needs_assets
+def test_the_expert_starts_the_coffee_machine() -> None:
+    """Success, which RoboCasa grants when the hand has left the button, holds until the demonstration ends."""
+    expert = RoboCasa().expert("StartCoffeeMachine", ExpertConfig())
+    assert isinstance(expert, Expert)
+    shown = expert.demonstrate(attempt_seed(0, "StartCoffeeMachine", 0))
+    assert shown.success
+    steps = len(shown.actions)
+    assert shown.actions.shape == (steps, 12)
+    assert np.abs(shown.actions).max() <= 1
+    assert (shown.actions[:, 7:] == [0, 0, 0, 0, -1]).all()  # neither base nor torso moves
+    on = shown.observations[STATE][:, -1]
+    assert on[0] == 0
+    assert on[-HELD_STEPS:].all()

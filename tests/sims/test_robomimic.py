@@ -24,8 +24,8 @@ from oat.policies.context import describe_context
 from oat.sims import load_simulator
 from oat.sims.collect import attempt_seed, collect_demonstrations
 from oat.sims.config import CollectConfig
-from oat.sims.robomimic import RoboMimic
 from oat.sims.hand import Manner
+from oat.sims.robomimic import RoboMimic
 from oat.tokenizers.space import ActionSpace
 from tests.sims.robomimic_files import ROBOT, env_args, environment, play, random_actions, write_file
 
