@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from oat.sims.hand import CLOSED, UP, Actions, Hand, Manner, Pose, Target
-from oat.sims.skills import push
+from oat.sims.skills import fixed, push
 
 _STANDING = (0.0, 0.0, 0.0, 0.0, -1.0)  # neither base nor torso moves
 _TRIES = 3
@@ -83,7 +83,7 @@ def turn_off_faucet(env: Any, manner: Manner) -> Actions:
         return _facing(hand, slant, narrow, lambda: handle.at(right, back, up))
 
     start = hand.position - 0.1 * handle.back
-    yield from hand.go(_facing(hand, slant, narrow, lambda: start), CLOSED, 0.03, 0.6, limit=40)
+    yield from hand.go(_facing(hand, slant, narrow, fixed(start)), CLOSED, 0.03, 0.6, limit=40)
     for _ in range(_TRIES):
         yield from hand.go(place(0.10, -0.16 - 0.4 * manner.hover, 0.05), CLOSED, 0.02, 0.2, limit=80)
         yield from hand.go(place(0.085, -0.02, 0.02), CLOSED, 0.012, 0.2, limit=60)
@@ -91,7 +91,7 @@ def turn_off_faucet(env: Any, manner: Manner) -> Actions:
             yield from push(hand, place(-0.03 * sweep, 0.0, up), env._check_success, limit=15)
         yield from hand.stay(8, CLOSED)
         behind = hand.position - 0.15 * handle.back
-        yield from hand.go(_facing(hand, slant, narrow, lambda point=behind: point), CLOSED, 0.03, 0.6, limit=30)
+        yield from hand.go(_facing(hand, slant, narrow, fixed(behind)), CLOSED, 0.03, 0.6, limit=30)
 
 
 def start_coffee_machine(env: Any, manner: Manner) -> Actions:
@@ -125,7 +125,7 @@ def turn_off_microwave(env: Any, manner: Manner) -> Actions:
         return _facing(hand, button.back, UP, lambda: button.at(0.0, back, up))
 
     start = hand.position - 0.1 * button.back
-    yield from hand.go(_facing(hand, button.back, UP, lambda: start), CLOSED, 0.03, 0.8, limit=40)
+    yield from hand.go(_facing(hand, button.back, UP, fixed(start)), CLOSED, 0.03, 0.8, limit=40)
     for _ in range(_TRIES):
         yield from hand.go(place(-0.14 - 0.6 * manner.hover), CLOSED, 0.02, 0.15, limit=100)
         yield from hand.go(place(-0.10), CLOSED, 0.015, 0.12, limit=60)

@@ -83,6 +83,11 @@ def _extent(model: Any, data: Any, body: int) -> tuple[np.ndarray, np.ndarray]:
     return np.min(corners, axis=0), np.max(corners, axis=0)
 
 
+def fixed(point: np.ndarray) -> Callable[[], np.ndarray]:
+    """Return the question where something is that stays where it is."""
+    return lambda: point
+
+
 def shifted(target: Target, offset: np.ndarray) -> Target:
     """Return a target that is always so far from another."""
     return lambda: target().moved(offset)
@@ -153,10 +158,12 @@ def is_held(hand: Hand, thing: Thing) -> bool:
 
 def carry(hand: Hand, thing: Thing, spot: Callable[[], np.ndarray], height: float, yaw: float | None = None) -> Actions:
     """Bring a held thing above a spot, with its origin at a height, and turn it if a direction is given."""
-    high = max(height, thing.position[2])
-    for level, tolerance in ((high, 0.03), (height, 0.015)):
-        above = held_at(hand, thing, lambda level=level: np.array([*spot()[:2], level]), yaw)
-        yield from hand.go(above, CLOSED, tolerance, 0.1)
+
+    def above(level: float) -> Target:
+        return held_at(hand, thing, lambda: np.array([*spot()[:2], level]), yaw)
+
+    yield from hand.go(above(max(height, thing.position[2])), CLOSED, 0.03, 0.1)
+    yield from hand.go(above(height), CLOSED, 0.015, 0.1)
 
 
 def place(hand: Hand, thing: Thing, spot: Callable[[], np.ndarray], height: float, yaw: float | None = None) -> Actions:
