@@ -16,6 +16,7 @@ import argparse
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -58,7 +59,7 @@ def plan(out: Path, episodes: int, steps: int) -> None:
                 actions.append(np.clip(action, -1, 1))
                 if env.step(actions[-1].astype(np.float32)).success or len(actions) == 400:
                     break
-            still = np.append(np.zeros(6), actions[-1][-1])
+            still = np.array([0, 0, 0, 0, 0, 0, actions[-1][-1]])
             written[f"robomimic/{task}/{seed}/state"] = start
             written[f"robomimic/{task}/{seed}/actions"] = np.stack([*actions, *[still] * HOLDING])
         if task == "lift":
@@ -75,7 +76,7 @@ def plan(out: Path, episodes: int, steps: int) -> None:
             body = model.body_name2id(fixture.root_body)
             written[f"{key}/body/{fixture.root_body}"] = np.append(model.body_pos[body], model.body_quat[body])
     out.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(out, **written)
+    np.savez(out, allow_pickle=False, **written)
 
 
 def smooth_actions(seed: int, steps: int) -> np.ndarray:
@@ -112,7 +113,7 @@ def play(plan: Path, out: Path) -> None:
             success.append(bool(env._check_success()))
         written[f"{key}/path"] = np.stack(path)
         written[f"{key}/success"] = np.array(success)
-    np.savez(out, **written)
+    np.savez(out, allow_pickle=False, **written)
 
 
 def build(robosuite: ModuleType, benchmark: str, task: str, planned: Any) -> Any:
@@ -209,6 +210,9 @@ def print_line(text: str) -> None:
     sys.stdout.write(f"{text}\n")
 
 
+VERBS: dict[str, Callable[..., None]] = {"plan": plan, "play": play, "compare": compare}
+
+
 def main() -> None:
     """Run one of the three steps."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -224,8 +228,7 @@ def main() -> None:
     for name in ("plan", "one", "other"):
         comparing.add_argument(f"--{name}", type=Path, required=True)
     options = vars(parser.parse_args())
-    verb = {"plan": plan, "play": play, "compare": compare}[options.pop("verb")]
-    verb(**options)
+    VERBS[options.pop("verb")](**options)
 
 
 if __name__ == "__main__":

@@ -74,8 +74,9 @@ def measure(env: Environment, reach: float, steps: int) -> tuple[float, float]:
 def compare(env: RobosuiteEnv, steps: int, turns: int = 2) -> float:
     """Return how many times faster the environment steps than robosuite does itself, unobserved, in turns."""
     actions = np.random.default_rng(0).uniform(-1, 1, (steps, len(env.hold()))).astype(np.float32)
-    spent = dict.fromkeys((Stepper, PlainStepper), 0.0)
-    for stepper in [Stepper, PlainStepper] * turns:
+    steppers: list[type[Stepper | PlainStepper]] = [Stepper, PlainStepper]
+    spent = dict.fromkeys(steppers, 0.0)
+    for stepper in steppers * turns:
         env.stepper = stepper
         env.reset(0)
         begin = time.process_time()

@@ -36,7 +36,7 @@ def test_is_a_simulator_with_three_tasks() -> None:
     simulator = load_simulator("robomimic")
     assert isinstance(simulator, Simulator)
     assert simulator.tasks == ("lift", "can", "square")
-    assert simulator.version == "robosuite 1.4.0, mujoco 3.3.0"
+    assert simulator.version == "robosuite 1.5.2, mujoco 3.3.0"
     with pytest.raises(UnknownName, match="Did you mean 'square'"):
         simulator.make("squares")
 

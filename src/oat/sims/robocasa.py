@@ -18,6 +18,7 @@ from jaxtyping import Float, Float32, Float64
 from oat.data.episodes import STATE
 from oat.errors import SimulatorError
 from oat.interfaces import Expert, ExpertConfig, Simulator, Split
+from oat.io.extras import import_extra
 from oat.protocol import Protocol
 from oat.sims.robocasa_assets import DOWNLOAD_COMMAND, find_assets, import_robocasa, use_assets
 from oat.sims.robocasa_conditions import Start, Starts, fingerprint
@@ -77,8 +78,6 @@ FIXTURES = {
     "TurnOffSinkFaucet": "sink",
 }
 """By task the name that its environment has for the fixture that it is about."""
-
-
 INSTRUCTIONS = {
     "CloseDrawer": "Close the drawer.",
     "StartCoffeeMachine": "Press the button on the coffee machine to serve coffee.",
@@ -121,10 +120,8 @@ class RoboCasaEnv(RobosuiteEnv):
 
     def reset(self, condition: int) -> dict[str, np.ndarray]:
         """Begin an episode at the stored start of a condition, which is drawn where there is none yet."""
-        if self._starts.find(condition) is None:
-            self._starts.keep(condition, self._draw(condition))
-        start = self._starts.find(condition)
-        assert start is not None
+        # What is kept may be another process's start, if that was faster.
+        start = self._starts.find(condition) or self._starts.keep(condition, self._draw(condition))
         self._rebuild(start.kitchen)
         if fingerprint(self.env.sim.model._model) != start.scene:
             path = self._starts.path(condition)
@@ -173,14 +170,13 @@ class RoboCasaEnv(RobosuiteEnv):
 
     def _fixture(self, values: Mapping[str, np.ndarray]) -> Float32[np.ndarray, "8"]:
         """Return the pose of the part that the task is about in the base's frame, and how far it is open or on."""
-        from robosuite.utils import transform_utils
-
+        transforms = import_extra("robosuite.utils.transform_utils", "robocasa")
         name, value = PARTS[self._task](self.env)
         data = self.env.sim.data
         geometry = self.env.sim.model.geom_name2id(name)
-        base = transform_utils.quat2mat(values["robot0_base_quat"])
+        base = transforms.quat2mat(values["robot0_base_quat"])
         position = base.T @ (data.geom_xpos[geometry] - values["robot0_base_pos"])
-        quaternion = transform_utils.mat2quat(base.T @ data.geom_xmat[geometry].reshape(3, 3))
+        quaternion = transforms.mat2quat(base.T @ data.geom_xmat[geometry].reshape(3, 3))
         return np.concatenate([position, quaternion, [value]]).astype(np.float32)
 
     def foresee(self, actions: Float32[np.ndarray, "steps 12"]) -> Float[np.ndarray, "points 2"]:

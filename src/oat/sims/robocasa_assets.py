@@ -11,6 +11,7 @@ import io
 import os
 import re
 import runpy
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -100,8 +101,8 @@ def find_assets() -> Assets:
 def _claiming_versions() -> Iterator[None]:
     """Let numpy and mujoco claim the versions that RoboCasa insists on while it is imported."""
     # These look at numpy's version themselves, and must see the true one.
-    for module in ("numba.np.numpy_support", "scipy", "cv2", "gymnasium", "h5py"):
-        import_extra(module, "robocasa")
+    for name in ("numba.np.numpy_support", "scipy", "cv2", "gymnasium", "h5py"):
+        import_extra(name, "robocasa")
     modules = {name: import_extra(name, "robocasa") for name in _WANTED}
     true = {name: module.__version__ for name, module in modules.items()}
     for name, module in modules.items():
@@ -119,6 +120,7 @@ def import_robocasa() -> ModuleType:
     import_robosuite()
     if importlib.util.find_spec("robocasa") is None:
         raise MissingExtra(f"RoboCasa is not installed: {INSTALL_COMMAND}")
+    sys.modules["robocasa.macros_private"] = ModuleType("robocasa.macros_private")  # else it warns that none exists
     # It says what other packages are missing, which nobody asked.
     with _claiming_versions(), redirect_stdout(io.StringIO()):
         return import_extra("robocasa", "robocasa")

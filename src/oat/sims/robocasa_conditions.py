@@ -62,8 +62,8 @@ class Starts:
         except (OSError, ValueError, KeyError) as error:
             raise SimulatorError(f"{path} does not hold an initial condition ({error}): remove it") from error
 
-    def keep(self, condition: int, start: Start) -> None:
-        """Keep a start, unless another process was faster, whose start then counts for all."""
+    def keep(self, condition: int, start: Start) -> Start:
+        """Keep a start, unless another process was faster, whose start counts for all; return the one that does."""
         path = self.path(condition)
         with explain_write_errors(path):
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -76,3 +76,6 @@ class Starts:
                 pass
             finally:
                 staging.unlink(missing_ok=True)
+        kept = self.find(condition)
+        assert kept is not None
+        return kept

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
+from oat.io.extras import import_extra
+
 
 class PlainStepper:
     """Step an environment as robosuite does itself, for comparisons."""
@@ -112,9 +114,8 @@ class _SharedValues:
 
     def serve(self, controller: Any) -> None:
         """Make a controller look here; those of wheels and the like look at nothing that takes time."""
-        from robosuite.controllers.parts.controller import Controller
-
-        if isinstance(controller, Controller):
+        controllers = import_extra("robosuite.controllers.parts.controller", "robosuite")
+        if isinstance(controller, controllers.Controller):
             controller.sim = self.view
             controller.qpos_index = np.array(controller.qpos_index)
             controller.qvel_index = np.array(controller.qvel_index)
@@ -159,8 +160,9 @@ class _SharedValues:
             jacobians = np.zeros((2, 3, self._model.nv))
             number = self._sim.model.site_name2id(name)
             self._mujoco.mj_jacSite(self._model, self._data, jacobians[0], jacobians[1], number)
-            velocities = (np.dot(jacobian, self._data.qvel) for jacobian in jacobians)
-            self._sites[name] = (*jacobians, *velocities)  # type: ignore[assignment]
+            position, rotation = jacobians
+            speed = self._data.qvel
+            self._sites[name] = (position, rotation, np.dot(position, speed), np.dot(rotation, speed))
         return self._sites[name]
 
     def _mass_matrix(self) -> Float64[np.ndarray, "velocities velocities"]:
