@@ -2,8 +2,9 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := formats,metaworld,libero,pusht,ray,export,serve,report,rerun,hf,wandb,docs,dev
-WITHOUT_DEPENDENCIES := hf-libero==0.1.4 openpi-client==0.1.2  # what they pin or pull in is for other code than we call
+EXTRAS := formats,metaworld,libero,robocasa,pusht,ray,export,serve,report,rerun,hf,wandb,docs,dev
+# What these pin or pull in is for other code than we call.
+WITHOUT_DEPENDENCIES := praxis-robosuite==1.5.2.post1 praxis-libero==0.1.1.post1 praxis-robocasa==1.0.0 openpi-client==0.1.2
 export MPLBACKEND := Agg
 
 .PHONY: help setup demo test test-lerobot lint docs unit campaign wheel bench clean

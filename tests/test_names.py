@@ -133,7 +133,7 @@ def test_the_check_finds_what_is_wrong() -> None:
     for text in (
         f'pip install "{DISTRIBUTION}[libero,hf]"',
         'pip install -e ".[formats]"',
-        "pip install --no-deps hf-libero==0.1.4",
+        "pip install --no-deps praxis-libero==0.1.1.post1",
     ):
         assert [problem_with(each, text) for each in installed_by(text)] == [None], text
 

@@ -12,6 +12,8 @@ import numpy as np
 
 from oat.data.episodes import STATE
 from oat.sims.robomimic import ENVIRONMENTS, RoboMimic, RoboMimicEnv
+from oat.sims.robosuite import RobosuiteEnv
+from oat.sims.stepping import PlainStepper, Stepper
 
 CAMERA, SIZE = "agentview", 32
 ROBOT = tuple(f"observation.robot0_{name}" for name in ("eef_pos", "eef_quat", "gripper_qpos"))
@@ -76,6 +78,19 @@ def play(env: RoboMimicEnv, condition: int, actions: np.ndarray) -> Played:
         observations.append(dict(env.step(action).observation))
         states.append(env.simulator_state)
     return Played(actions, observations, np.stack(states), env.env.model.get_xml())
+
+
+def final_states(env: RobosuiteEnv, condition: int, actions: np.ndarray) -> list[np.ndarray]:
+    """Where the actions lead with our steps, and with robosuite's own."""
+    found = []
+    for stepper in (Stepper, PlainStepper):
+        env.stepper = stepper
+        env.reset(condition)
+        for action in actions:
+            env.step(action, observe=False)
+        found.append(env.simulator_state)
+    env.stepper = Stepper
+    return found
 
 
 def random_actions(steps: int, seed: int = 0) -> np.ndarray:

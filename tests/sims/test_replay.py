@@ -41,24 +41,31 @@ def test_a_file_builds_the_very_environment(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "frame", "light"),
     [
-        {},
-        {"robots": "Panda", "horizon": 500, "render_gpu_device_id": 0},
-        {"controller_configs": composite(), "lite_physics": False},
-        {"controller_configs": composite(base={"type": "JOINT_VELOCITY"})},
-        {"controller_configs": {"type": "BASIC", "body_parts": {"arms": composite()["body_parts"]}}},
-        {"controller_configs": composite(without_delta(input_type="delta", input_ref_frame="base"))},
-        {"controller_configs": composite(OSC_POSE | {"goal_update_mode": "achieved"}), "base_types": "default"},
+        ({}, "world", False),
+        ({"robots": "Panda", "horizon": 500, "render_gpu_device_id": 0, "mount_types": "default"}, "world", False),
+        ({"controller_configs": composite(), "lite_physics": False}, "base", False),
+        ({"controller_configs": composite(base={"type": "JOINT_VELOCITY"})}, "base", True),
+        ({"controller_configs": {"type": "BASIC", "body_parts": {"arms": composite()["body_parts"]}}}, "base", True),
+        ({"controller_configs": composite(without_delta(input_type="delta", input_ref_frame="world"))}, "world", True),
+        (
+            {"controller_configs": composite(OSC_POSE | {"goal_update_mode": "achieved"}), "base_types": "default"},
+            "base",
+            True,
+        ),
     ],
 )
-def test_what_means_the_same_is_translated(changes: dict[str, Any]) -> None:
+def test_what_means_the_same_is_translated(changes: dict[str, Any], frame: str, light: bool) -> None:
+    """From up to 1.4, which has no light physics and moves in the world, and from 1.5."""
     name, options = translate_env_args(env_args("square", **changes), "file")
     assert name == "NutAssemblySquare"
     renamed = {"damping": "damping_ratio", "damping_limits": "damping_ratio_limits"}
-    assert options.pop("controller_configs") == {renamed.get(key, key): value for key, value in OSC_POSE.items()}
+    arm = {renamed.get(key, key): value for key, value in without_delta().items()}
+    arm |= {"input_type": "delta", "input_ref_frame": frame, "gripper": {"type": "GRIP"}}
+    assert options.pop("controller_configs") == {"type": "BASIC", "body_parts": {"right": arm}}
     assert options.pop("robots") in ("Panda", ["Panda"])
-    assert options == {"control_freq": 20, "reward_shaping": False, "use_object_obs": True}
+    assert options == {"control_freq": 20, "reward_shaping": False, "use_object_obs": True, "lite_physics": light}
 
 
 @pytest.mark.parametrize(
@@ -79,14 +86,13 @@ def test_what_means_the_same_is_translated(changes: dict[str, Any]) -> None:
         ({"controller_configs": OSC_POSE | {"control_delta": False}}, "actions are poses to go to"),
         ({"controller_configs": composite(OSC_POSE | {"input_ref_frame": "hand"})}, "in the frame of the hand"),
         ({"controller_configs": composite(OSC_POSE | {"goal_update_mode": "desired"})}, "add to the last goal"),
-        ({"lite_physics": True}, "lite_physics steps the simulation in another way"),
         ({"table_legs": 3}, "it has no option table_legs"),
     ],
 )
 def test_what_may_mean_something_else_is_refused(changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(UnsupportedVersion, match=reason) as refused:
         translate_env_args({**env_args(**changes), "env_version": "1.5.1"}, "low_dim.hdf5")
-    assert "low_dim.hdf5: its environment (robosuite 1.5.1) cannot be built in robosuite 1.4" in str(refused.value)
+    assert "low_dim.hdf5: its environment (robosuite 1.5.1) cannot be built in robosuite 1.5" in str(refused.value)
 
 
 def test_other_environments_are_refused() -> None:

@@ -1,127 +1,203 @@
-"""RoboCasa, which cannot be installed here: what a user is told, and how actions and conditions reach its API.
+"""RoboCasa: a user is told what is missing, equal conditions start equal, and steps are the benchmark's own."""
 
-The stand-in has the API of a robosuite 1.5 environment with an arm on wheels, whose parts are in another order.
-"""
-
-import importlib.machinery
+import os
+import shutil
+import subprocess
 import sys
-from types import ModuleType, SimpleNamespace
-from typing import Any
+from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from oat.data.episodes import STATE
-from oat.errors import MissingExtra, SimulatorError, UnknownName
-from oat.interfaces import Environment, ExpertConfig, Simulator
+from oat.data.episodes import IMAGES, STATE
+from oat.errors import InvalidActions, MissingExtra, SimulatorError, UnknownName
+from oat.interfaces import Environment, Expert, ExpertConfig, Simulator
 from oat.sims import load_simulator
-from oat.sims.robocasa import STATE_KEYS, RoboCasa
+from oat.sims.collect import attempt_seed
+from oat.sims.robocasa import CAMERAS, HELD_STEPS, INSTRUCTIONS, STATE_KEYS, RoboCasa, RoboCasaEnv
+from oat.sims.robocasa_assets import ASSETS_VARIABLE, Assets, find_assets, import_robocasa
+from oat.sims.robocasa_conditions import Starts
+from tests.sims.robomimic_files import final_states
 
-SIZES = (3, 4, 3, 4, 2)
-ORDER = {"right": slice(0, 6), "torso": slice(6, 7), "base": slice(7, 10), "right_gripper": slice(10, 11)}
+TASKS = ("CloseDrawer", "StartCoffeeMachine", "TurnOffMicrowave", "TurnOffSinkFaucet")
+ROBOT_DIM = 16
 
-
-class Kitchen:
-    """The base drives in a direction that the seed draws; the drawer is closed when it has driven a metre."""
-
-    action_dim = 12
-
-    def __init__(self, name: str, **options: Any) -> None:
-        import mujoco  # not before the graphics library is chosen, which other tests render with
-
-        model = mujoco.MjModel.from_xml_string("<mujoco><worldbody/></mujoco>")
-        data = mujoco.MjData(model)
-        self.sim = SimpleNamespace(
-            model=SimpleNamespace(_model=model), data=SimpleNamespace(_data=data, qacc_warmstart=data.qacc_warmstart)
-        )
-        self.name, self.options, self.rng = name, options, np.random.default_rng(options["seed"])
-        controller = SimpleNamespace(create_action_vector=self._join)
-        self.robots = [SimpleNamespace(gripper={}, composite_controller=controller)]
-
-    def reset(self) -> None:
-        self.base = self.rng.normal(size=3)
-        self.commands: list[np.ndarray] = []
-
-    def step(self, command: np.ndarray) -> None:
-        self.commands.append(command)
-        self.base = self.base + command[ORDER["base"]]
-
-    def _check_success(self) -> bool:
-        return len(self.commands) >= 2
-
-    def _get_observations(self, force_update: bool) -> dict[str, np.ndarray]:
-        return {key: np.resize(self.base, size) for key, size in zip(STATE_KEYS, SIZES)}
-
-    @staticmethod
-    def _join(parts: dict[str, Any]) -> np.ndarray:
-        command = np.zeros(12)
-        for part, places in ORDER.items():
-            command[places] = parts[part]
-        command[-1] = parts["base_mode"]
-        return command
+needs_assets = pytest.mark.skipif(ASSETS_VARIABLE not in os.environ, reason=f"{ASSETS_VARIABLE} is not set")
 
 
-@pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    robosuite, robocasa = ModuleType("robosuite"), ModuleType("robocasa")
-    vars(robosuite).update(__version__="1.5.1", make=Kitchen, load_composite_controller_config=lambda robot: robot)
-    vars(robocasa).update(__version__="0.2.0", __spec__=importlib.machinery.ModuleSpec("robocasa", None))
-    monkeypatch.setitem(sys.modules, "robosuite", robosuite)
-    monkeypatch.setitem(sys.modules, "robocasa", robocasa)
+@pytest.fixture(scope="module")
+def starts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the conditions of this module's environments are kept."""
+    return tmp_path_factory.mktemp("starts")
 
 
-def test_without_it_a_user_is_told_how_to_install_it() -> None:
-    with pytest.raises(MissingExtra, match=r"environment of its own: git clone .* pip install -e .*download_kitchen"):
-        load_simulator("robocasa")
+@lru_cache(maxsize=1)
+def build(task: str, cache: Path) -> RoboCasaEnv:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OAT_CACHE_DIR", str(cache))
+        return RoboCasa().make(task, CAMERAS, 64)
 
 
-def test_beside_an_older_robosuite_it_is_refused(installed: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    vars(sys.modules["robosuite"])["__version__"] = "1.4.0"
-    with pytest.raises(SimulatorError, match=r"written for robosuite 1\.5, and 1\.4\.0 is installed"):
-        load_simulator("robocasa")
+def random_actions(count: int) -> np.ndarray:
+    """Motions of the arm, and of the base for a while."""
+    actions = np.random.default_rng(0).uniform(-1, 1, (count, 12)).astype(np.float32)
+    actions[:, 11] = -1
+    actions[count // 3 : count // 2, 11] = 1
+    return actions
 
 
-def test_is_a_simulator_with_twelve_numbers_per_action(installed: None) -> None:
-    simulator = load_simulator("robocasa")
+def test_is_a_simulator_with_twelve_numbers_per_action() -> None:
+    simulator = RoboCasa.__new__(RoboCasa)
     assert isinstance(simulator, Simulator)
-    assert simulator.tasks == ("CloseDrawer", "CoffeePressButton", "TurnOffMicrowave", "TurnOffSinkFaucet")
+    assert simulator.tasks == TASKS == tuple(INSTRUCTIONS)
     assert len(simulator.action_names) == 12
-    assert simulator.version == "robocasa 0.2.0, robosuite 1.5.1"
-    assert not set(simulator.conditions("CloseDrawer", "selection")) & set(
-        simulator.conditions("CloseDrawer", "reporting")[:100]
+    selection, reporting = (simulator.conditions("CloseDrawer", split) for split in ("selection", "reporting"))
+    assert not set(selection[:100]) & set(reporting[:100])
+    assert max(selection[-1], reporting[-1]) < 2**31  # from there on are demonstrations
+    assert simulator.instruction("TurnOffSinkFaucet") == "Turn off the sink faucet."
+
+
+def test_without_the_package_a_user_is_told_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    import_robocasa.cache_clear()
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"tokenization\[robocasa\]' && pip install --no-deps praxis-robosuite"):
+        import_robocasa()
+
+
+def test_missing_and_partial_assets_name_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ASSETS_VARIABLE, str(tmp_path))
+    with pytest.raises(SimulatorError, match=r"no arenas, fixtures, .* with `python -m oat\.sims\.robocasa_assets`"):
+        find_assets()
+    for part in ("arenas", "fixtures", "objects", "scenes"):
+        (tmp_path / part).mkdir()
+    with pytest.raises(SimulatorError, match=r"\(no textures\).*OAT_ROBOCASA_ASSETS name the folder"):
+        find_assets()
+    (tmp_path / "textures").mkdir()
+    with pytest.raises(SimulatorError, match=r"no objects/…/model\.xml"):
+        find_assets()
+
+
+def test_kitchens_that_are_not_there_are_told(tmp_path: Path) -> None:
+    for kind in ("layout", "style"):
+        (tmp_path / f"scenes/kitchen_{kind}s/test").mkdir(parents=True)
+        (tmp_path / f"scenes/kitchen_{kind}s/test/{kind}001.yaml").touch()
+    assets = Assets(tmp_path)
+    assert assets.scenes() == [(1, 1)]
+    assert assets.name == "full kitchens"
+    (tmp_path / "PROVENANCE.json").touch()
+    assert Assets(tmp_path).name == "stand-in kitchen"
+    with pytest.raises(UnknownName, match=r"kitchen layout '7'"):
+        assets.scenes(layouts=[7])
+    with pytest.raises(UnknownName, match=r"kitchen style '12'"):
+        assets.scenes(styles=[12])
+
+
+@needs_assets
+def test_importing_says_nothing_and_leaves_numpy_its_version() -> None:
+    program = (
+        "from oat.sims import load_simulator; print(load_simulator('robocasa').version); import numpy; "
+        "assert numpy.__version__ != '2.2.5'"
     )
-    with pytest.raises(UnknownName, match="Did you mean 'CloseDrawer'"):
-        simulator.make("close-drawer")
-    with pytest.raises(SimulatorError, match="download_datasets"):
-        simulator.expert("CloseDrawer", ExpertConfig())
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("robocasa 1.0.0, robosuite 1.5.2, ")
+    assert done.stderr == ""
 
 
-def test_conditions_actions_and_states_reach_the_kitchen(installed: None) -> None:
-    env = RoboCasa().make("CloseDrawer")
+@needs_assets
+@pytest.mark.parametrize("task", TASKS)
+def test_equal_conditions_start_and_go_on_equal(task: str, starts: Path) -> None:
+    """Whatever went before; another condition is another kitchen."""
+    env, actions, before = build(task, starts), random_actions(4), set(find_assets().folder.rglob("*"))
     assert isinstance(env, Environment)
-    kitchen = env.env
-    assert kitchen.name == "CloseDrawer"
-    assert kitchen.options["robots"] == "PandaOmron"
-    assert kitchen.options["hard_reset"]
-    first = env.reset(3)
-    assert first[STATE].shape == (16,)
-    np.testing.assert_array_equal(first["observation.robot0_base_pos"], first[STATE][:3])
-    assert not np.array_equal(env.reset(4)[STATE], first[STATE])
-    np.testing.assert_array_equal(env.reset(3)[STATE], first[STATE])
-    action = np.linspace(-1, 1, 12, dtype=np.float32)
-    assert not env.step(action).success
-    (command,) = kitchen.commands
-    np.testing.assert_allclose(command, action[[0, 1, 2, 3, 4, 5, 10, 7, 8, 9, 6, 11]])
-    held = np.zeros(12, np.float32)
-    held[[6, 11]] = action[[6, 11]]
-    np.testing.assert_array_equal(env.hold(), held)
-    assert env.step(env.hold()).success
+    unlike = env.observe()[STATE]  # of the kitchen that it was built in
+    episodes = []
+    for _ in range(2):
+        first = env.reset(3)
+        outcomes = [env.step(action) for action in actions]
+        assert not any(outcome.success for outcome in outcomes)
+        episodes.append([first, *(outcome.observation for outcome in outcomes)])
+    for one, two in zip(*episodes, strict=True):
+        for key, value in one.items():
+            np.testing.assert_array_equal(value, two[key])
+    start = episodes[0][0]
+    assert np.abs(start[STATE] - unlike).max() > 1e-3
+    assert start[STATE].shape == (ROBOT_DIM + 8,)
+    robot = np.concatenate([start[f"observation.{key}"] for key in STATE_KEYS])
+    np.testing.assert_array_equal(robot, start[STATE][:ROBOT_DIM])
+    for camera in CAMERAS:
+        assert start[IMAGES + camera].shape == (64, 64, 3)
+        assert start[IMAGES + camera].std() > 5
+    assert set(find_assets().folder.rglob("*")) == before  # nothing is written beside the user's assets
 
 
-def test_missing_kitchens_are_told(installed: None) -> None:
-    def make(name: str, **options: Any) -> None:
-        raise FileNotFoundError("fixtures/drawer.xml")
+@needs_assets
+def test_another_process_starts_at_the_same_stored_state(starts: Path) -> None:
+    env = build("TurnOffSinkFaucet", starts)
+    seen = env.reset(3)[STATE]
+    program = (
+        "import sys; from oat.sims.robocasa import RoboCasa; import numpy as np; "
+        "print(RoboCasa().make('TurnOffSinkFaucet').reset(3)['observation.state'].tobytes().hex())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "OAT_CACHE_DIR": str(starts), "PYTHONHASHSEED": "7"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.strip() == seen.tobytes().hex(), done.stderr
 
-    vars(sys.modules["robosuite"])["make"] = make
-    with pytest.raises(SimulatorError, match=r"fixtures/drawer\.xml.*download_kitchen_assets"):
-        RoboCasa().make("CloseDrawer")
+
+@needs_assets
+def test_steps_are_robosuites_own_bit_for_bit(starts: Path) -> None:
+    ours, own = final_states(build("TurnOffSinkFaucet", starts), 3, random_actions(200))
+    np.testing.assert_array_equal(ours, own)
+
+
+@needs_assets
+def test_bad_input_is_told(starts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    env = build("TurnOffSinkFaucet", starts)
+    with pytest.raises(InvalidActions, match="actions are 12 finite numbers"):
+        env.step(np.zeros(7, np.float32))
+    with pytest.raises(UnknownName, match="Did you mean 'CloseDrawer'"):
+        load_simulator("robocasa").make("close-drawer")
+    monkeypatch.setenv("OAT_CACHE_DIR", str(tmp_path))
+    broken = Starts("assets", "CloseDrawer")
+    broken.path(1).parent.mkdir(parents=True)
+    broken.path(1).write_bytes(b"no")
+    with pytest.raises(SimulatorError, match=r"1\.npz does not hold an initial condition .*: remove it"):
+        broken.find(1)
+
+
+@needs_assets
+def test_a_kitchen_without_a_texture_names_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A download that was cut short is noticed when the missing file is asked for."""
+    shutil.copytree(find_assets().folder, tmp_path / "assets")
+    shutil.rmtree(tmp_path / "assets/fixtures/sinks")
+    program = "from oat.sims.robocasa import RoboCasa; RoboCasa().make('TurnOffSinkFaucet')"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, ASSETS_VARIABLE: str(tmp_path / "assets")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "oat.errors.SimulatorError: RoboCasa's assets lack" in done.stderr
+    assert "python -m oat.sims.robocasa_assets" in done.stderr
+
+
+@needs_assets
+def test_the_expert_starts_the_coffee_machine() -> None:
+    """Success, which RoboCasa grants when the hand has left the button, holds until the demonstration ends."""
+    expert = RoboCasa().expert("StartCoffeeMachine", ExpertConfig())
+    assert isinstance(expert, Expert)
+    shown = expert.demonstrate(attempt_seed(0, "StartCoffeeMachine", 0))
+    assert shown.success
+    steps = len(shown.actions)
+    assert shown.actions.shape == (steps, 12)
+    assert np.abs(shown.actions).max() <= 1
+    assert (shown.actions[:, 7:] == [0, 0, 0, 0, -1]).all()  # neither base nor torso moves
+    on = shown.observations[STATE][:, -1]
+    assert on[0] == 0
+    assert on[-HELD_STEPS:].all()

@@ -24,8 +24,8 @@ from oat.policies.context import describe_context
 from oat.sims import load_simulator
 from oat.sims.collect import attempt_seed, collect_demonstrations
 from oat.sims.config import CollectConfig
+from oat.sims.hand import Manner
 from oat.sims.robomimic import RoboMimic
-from oat.sims.robomimic_experts import Manner
 from oat.tokenizers.space import ActionSpace
 from tests.sims.robomimic_files import ROBOT, env_args, environment, play, random_actions, write_file
 
@@ -36,7 +36,7 @@ def test_is_a_simulator_with_three_tasks() -> None:
     simulator = load_simulator("robomimic")
     assert isinstance(simulator, Simulator)
     assert simulator.tasks == ("lift", "can", "square")
-    assert simulator.version == "robosuite 1.4.0, mujoco 3.3.0"
+    assert simulator.version == "robosuite 1.5.2, mujoco 3.3.0"
     with pytest.raises(UnknownName, match="Did you mean 'square'"):
         simulator.make("squares")
 

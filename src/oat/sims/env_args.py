@@ -1,8 +1,9 @@
-"""Translate robomimic's `env_args` into what robosuite 1.4 builds the same environment from.
+"""Translate robomimic's `env_args` into what robosuite 1.5 builds the same environment from.
 
-Files exist of several generations of robosuite: 1.2 and 1.3 have another name for the controller's damping, 1.5 nests
-the arm's controller in one for the whole body. What means the same is translated; anything else is refused with the
-reason, because an environment that behaves a little differently is worse than none.
+Files exist of several generations of robosuite: 1.2 and 1.3 have another name for the controller's damping, up to 1.4
+the arm's controller is described alone, 1.5 nests it in one for the whole body and has light physics. What means the
+same is translated; anything else is refused with the reason, because an environment that behaves otherwise is worse
+than none. How exactly 1.5 repeats what was recorded in 1.4 is measured by benchmarks/robosuite_versions.py.
 """
 
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from typing import Any
 
 from oat.data.hdf5_demos import ROBOMIMIC_TASKS
 from oat.errors import UnsupportedVersion, unknown_name
-from oat.sims.robosuite import BUILD_OPTIONS, import_robosuite
+from oat.sims.robosuite import ARM, BUILD_OPTIONS, GENERATION, import_robosuite
 
 _ROBOSUITE_TYPE = 1  # robomimic's number for it
 _WITHOUT_MEANING = ("camera_", "render", "horizon", "lang", *BUILD_OPTIONS)
@@ -26,7 +27,7 @@ def translate_env_args(env_args: Mapping[str, Any], source: str) -> tuple[str, d
     except _Refused as refused:
         version = f"robosuite {env_args.get('env_version', 'of an early version')}"
         raise UnsupportedVersion(
-            f"{source}: its environment ({version}) cannot be built in robosuite 1.4: {refused}"
+            f"{source}: its environment ({version}) cannot be built in robosuite {GENERATION}: {refused}"
         ) from None
 
 
@@ -35,7 +36,7 @@ class _Refused(Exception):
 
 
 def _translate(env_args: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the name and arguments, or raise `_Refused` for anything that robosuite 1.4 would do differently."""
+    """Return the name and arguments, or raise `_Refused` for anything that robosuite 1.5 would do differently."""
     robosuite = import_robosuite()
     name = env_args.get("env_name")
     given = env_args.get("env_kwargs")
@@ -46,11 +47,9 @@ def _translate(env_args: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     if name not in ROBOMIMIC_TASKS:
         raise unknown_name("environment of RoboMimic", name, ROBOMIMIC_TASKS)
     options = {key: value for key, value in given.items() if not key.startswith(_WITHOUT_MEANING)}
-    if options.pop("lite_physics", None):
-        raise _Refused("lite_physics steps the simulation in another way")
-    if "base_types" in options:
-        options["mount_types"] = options.pop("base_types")
-    for option in ("mount_types", "env_configuration", "seed"):
+    if "mount_types" in options:
+        options["base_types"] = options.pop("mount_types")
+    for option in ("base_types", "env_configuration", "seed"):
         if options.get(option) in (None, "default"):
             options.pop(option, None)
     if options.get("robots") not in ("Panda", ["Panda"]):
@@ -60,12 +59,16 @@ def _translate(env_args: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     allowed = {parameter for base in bases for parameter in signature(base.__init__).parameters}
     if unknown := sorted(set(options) - allowed):
         raise _Refused(f"it has no option {', '.join(unknown)}")
-    options["controller_configs"] = _controller(robosuite, options.get("controller_configs"))
+    given_controller = options.get("controller_configs")
+    nested = isinstance(given_controller, dict) and "body_parts" in given_controller
+    options.setdefault("lite_physics", nested)  # older versions had none, and 1.5 has them unless it is told otherwise
+    arm = _controller(robosuite, given_controller)
+    options["controller_configs"] = {"type": "BASIC", "body_parts": {ARM: arm | {"gripper": {"type": "GRIP"}}}}
     return name, options
 
 
 def _controller(robosuite: Any, given: Any) -> dict[str, Any]:
-    """Return the options of the arm's controller under the names of robosuite 1.4."""
+    """Return the options of the arm's controller under the names of robosuite 1.5."""
     if not isinstance(given, dict):
         raise _Refused(f"controller_configs must describe one controller, got {given!r}")
     config = dict(given)
@@ -76,11 +79,13 @@ def _controller(robosuite: Any, given: Any) -> dict[str, Any]:
             config.setdefault(new, config.pop(old))
             if new == "damping_ratio" and config[new] != 1:
                 raise _Refused(f"{old} = {config[new]} was used by some versions and ignored by others")
-    if not config.get("control_delta", True):
+    if not config.pop("control_delta", True) or config.setdefault("input_type", "delta") != "delta":
         raise _Refused("its actions are poses to go to, and RoboMimic's are motions")
-    if config.get("type") not in robosuite.ALL_CONTROLLERS:
-        raise _Refused(f"controller {config.get('type')!r} is none of {', '.join(sorted(robosuite.ALL_CONTROLLERS))}")
-    defaults = robosuite.load_controller_config(default_controller=config["type"])
+    config.setdefault("input_ref_frame", "world")
+    if config.get("type") not in robosuite.ALL_PART_CONTROLLERS:
+        known = ", ".join(sorted(robosuite.ALL_PART_CONTROLLERS))
+        raise _Refused(f"controller {config.get('type')!r} is none of {known}")
+    defaults = robosuite.load_part_controller_config(default_controller=config["type"])
     if unknown := sorted(set(config) - set(defaults)):
         raise _Refused(f"{config['type']} has no option {', '.join(unknown)}")
     return config
@@ -96,7 +101,7 @@ def _arm(composite: Mapping[str, Any]) -> dict[str, Any]:
         raise _Refused("its gripper is not commanded to open or close")
     if arm.pop("goal_update_mode", "achieved") != "achieved":
         raise _Refused("its actions add to the last goal, not to where the hand is")
-    frame = arm.pop("input_ref_frame", "base")
-    if frame not in ("world", "base"):  # the arms stand upright and unturned: their frames have the same directions
+    frame = arm.setdefault("input_ref_frame", "base")
+    if frame not in ("world", "base"):
         raise _Refused(f"its actions are in the frame of the {frame}")
-    return {"control_delta": arm.pop("input_type", "delta") == "delta"} | arm
+    return arm

@@ -1,4 +1,4 @@
-"""Adapt LIBERO's ten long tasks, libero_10, with a Panda arm (PyPI hf-libero; https://arxiv.org/abs/2306.03310).
+"""Adapt LIBERO's ten long tasks, libero_10, with a Panda arm (PyPI praxis-libero; https://arxiv.org/abs/2306.03310).
 
 A task is its instruction, an initial condition one of the benchmark's 50 fixed states for it. Observations of the robot
 have the keys of the published demonstrations, and so have images, which are upside down there; `observation.state` adds
@@ -29,17 +29,24 @@ from oat.errors import MissingExtra, SimulatorError
 from oat.interfaces import Expert, ExpertConfig, Simulator, Split
 from oat.io.extras import DISTRIBUTION, import_extra
 from oat.protocol import Protocol
-from oat.sims.robosuite import BUILD_OPTIONS, RobosuiteEnv, import_robosuite
+from oat.sims.libero_experts import demonstrate
+from oat.sims.robosuite import BUILD_OPTIONS, RobosuiteEnv, arm_controller, import_robosuite
+from oat.sims.scripted import ScriptedExpert
 
 SUITE = "libero_10"
 ASSETS_VARIABLE = "OAT_LIBERO_ASSETS"
 CONFIG_VARIABLE = "LIBERO_CONFIG_PATH"
-INSTALL_COMMAND = f"pip install '{DISTRIBUTION}[libero]' && pip install --no-deps hf-libero==0.1.4"
+INSTALL_COMMAND = (
+    f"pip install '{DISTRIBUTION}[libero]' && "
+    "pip install --no-deps praxis-robosuite==1.5.2.post1 praxis-libero==0.1.1.post1"
+)
 DOWNLOAD_COMMAND = "hf download lerobot/libero-assets --repo-type dataset --local-dir ~/.cache/libero/assets"
 DEMONSTRATIONS = "hf download yifengzhu-hf/LIBERO-datasets --repo-type dataset --include 'libero_10/*' --local-dir DATA"
 
 _CAMERAS = {"eye_in_hand": "robot0_eye_in_hand"}  # as the demonstrations call it: as the scene does
+_SENSORS = ("robot0_eef_pos", "robot0_eef_quat", "robot0_gripper_qpos", "robot0_joint_pos")
 _STATE_DIM = 65  # end effector and gripper 9, eight objects with 7 each; zeros where there are fewer
+HELD_STEPS = 5  # a demonstration ends when success has held for so long
 _SETTLING_STEPS = 5  # objects come to rest before LIBERO's own evaluation begins, too
 
 
@@ -103,16 +110,30 @@ class LiberoEnv(RobosuiteEnv):
         self._shown = cameras
         scene_cameras = tuple(dict.fromkeys(_CAMERAS.get(camera, camera) for camera in cameras))
         bddl_file = package / "bddl_files" / SUITE / task.bddl_file
-        super().__init__(lambda: _build(bddl_file), (), scene_cameras, image_size, effects=True)
+        super().__init__(lambda: _build(bddl_file), _SENSORS, scene_cameras, image_size, effects=True)
 
     def reset(self, condition: int) -> dict[str, np.ndarray]:
         """Begin an episode at a fixed state; it does not say where furniture stands, which is drawn within 2 cm."""
         super().reset(condition)
         self.show(self._states[condition])
         self._begin()
+        return self._settle()
+
+    def draw(self, seed: int) -> dict[str, np.ndarray]:
+        """Begin an episode of a demonstration, where LIBERO's own reset puts things for a seed."""
+        super().reset(seed)
+        return self._settle()
+
+    def _settle(self) -> dict[str, np.ndarray]:
+        """Let things come to rest, and return what is observed then."""
         for _ in range(_SETTLING_STEPS):
-            self.env.step(np.zeros(self.env.action_dim))
+            self._advance(np.zeros(self.env.action_dim))
         return self.observe()
+
+    def _advance(self, action: Float64[np.ndarray, "7"]) -> None:
+        """Take an action, and update what remembers, such as a stove that was turned on."""
+        super()._advance(action)
+        self.env._post_process()
 
     def _load(self, scene: str) -> None:
         """Put furniture where it stands in a stored scene, whose files are those of another machine."""
@@ -132,7 +153,7 @@ class LiberoEnv(RobosuiteEnv):
         images = {IMAGES + camera: seen[IMAGES + _CAMERAS.get(camera, camera)][::-1] for camera in self._shown}
         return {key: value for key, value in seen.items() if not key.startswith(IMAGES)} | images
 
-    def vectors(self, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def vectors(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the state with all objects, and the robot's parts under the names of the demonstrations."""
         to_axis_angle = import_extra("robosuite.utils.transform_utils", "libero").quat2axisangle
         position = values["robot0_eef_pos"]
@@ -168,9 +189,10 @@ def _build(bddl_file: Path) -> Any:
     return envs.TASK_MAPPING[problem](
         str(bddl_file),
         robots=["Panda"],
-        controller_configs=robosuite.load_controller_config(default_controller="OSC_POSE"),
+        controller_configs=arm_controller(robosuite),
         initialization_noise=None,
         control_freq=20,
+        lite_physics=False,
         **BUILD_OPTIONS,
     )
 
@@ -182,7 +204,7 @@ class Libero(Simulator):
     robot_type = "panda"
     fps = 20.0
     action_names = ("x", "y", "z", "roll", "pitch", "yaw", "gripper")
-    demonstrator = "human"
+    demonstrator = "scripted"
     protocol = Protocol(
         "libero",
         max_steps=600,  # as LIBERO's own evaluation has it
@@ -193,8 +215,9 @@ class Libero(Simulator):
 
     @property
     def version(self) -> str:
-        """Return the version of the package hf-libero."""
-        return f"hf-libero {importlib.metadata.version('hf-libero')}"
+        """Return the versions of LIBERO's package and of robosuite."""
+        robosuite = import_robosuite()
+        return f"praxis-libero {importlib.metadata.version('praxis-libero')}, robosuite {robosuite.__version__}"
 
     @cached_property
     def _tasks(self) -> dict[str, Any]:
@@ -209,11 +232,9 @@ class Libero(Simulator):
         return tuple(self._tasks)
 
     def expert(self, task: str, config: ExpertConfig) -> Expert:
-        """Raise an error that says where the human demonstrations are."""
-        raise SimulatorError(
-            f"LIBERO is demonstrated by people and has no expert to collect from: `{DEMONSTRATIONS}`, "
-            f"and give DATA/{SUITE} to --data"
-        )
+        """Return the script that demonstrates a task, which is composed from the task's goals."""
+        env = self.make(task, config.cameras, config.image_size)
+        return ScriptedExpert(env, env.draw, demonstrate, config.noise, self.protocol.max_steps, HELD_STEPS)
 
     def make(self, task: str, cameras: tuple[str, ...] = (), image_size: int = 128) -> LiberoEnv:
         """Build the environment of a task, which renders through these cameras."""

@@ -1,28 +1,34 @@
 """Adapt four kitchen tasks of RoboCasa with a Panda arm on wheels (https://arxiv.org/abs/2406.02523).
 
 Actions are 12 numbers in [-1, 1], 20 times a second: the hand's motion and turn (6), the gripper, the base's motion
-(3), the torso, and a last one that is positive while the base drives. The state has 16: the base's position and
-quaternion, the hand's in the base's frame, and the fingers' positions; the same keys are observed one by one, too.
-Every condition is a kitchen of its own, which takes seconds to build.
-
-RoboCasa is not on PyPI and its kitchens are a download of 10 GB. This adapter is written against the published API of
-its release 0.2; it has been run with robosuite 1.5's own arm on wheels, not in a kitchen.
+(3), the torso, and a last one that is positive while the base drives. The state has 24: the base's position and
+quaternion, the hand's in the base's frame, the fingers' positions (16 together, under RoboCasa's names one by one, too)
+and the part of the kitchen that the task is about: its position and quaternion in the base's frame, and how far it is
+open, turned or switched on. Every condition is a kitchen of its own, which takes seconds to build.
 """
 
-import importlib.util
-from collections.abc import Mapping
+import copy
+import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Float32, Float64
 
-from oat.errors import MissingExtra, SimulatorError
+from oat.data.episodes import STATE
+from oat.errors import SimulatorError
 from oat.interfaces import Expert, ExpertConfig, Simulator, Split
 from oat.io.extras import import_extra
 from oat.protocol import Protocol
+from oat.sims.robocasa_assets import DOWNLOAD_COMMAND, find_assets, import_robocasa, use_assets
+from oat.sims.robocasa_conditions import Start, Starts, fingerprint
+from oat.sims.robocasa_experts import EXPERTS
 from oat.sims.robosuite import BUILD_OPTIONS, RobosuiteEnv, import_robosuite
+from oat.sims.scripted import ScriptedExpert
 
 ROBOT = "PandaOmron"
+CAMERAS = ("robot0_agentview_left", "robot0_agentview_right", "robot0_eye_in_hand")
+"""The cameras of the published demonstrations."""
 STATE_KEYS = (
     "robot0_base_pos",
     "robot0_base_quat",
@@ -33,11 +39,51 @@ STATE_KEYS = (
 # The numbers of an action that stay as they are while the robot holds still.
 GRIPPER = 6
 BASE_MODE = 11
-ASSETS_COMMAND = "python -m robocasa.scripts.download_kitchen_assets"
-INSTALL_COMMANDS = (
-    "git clone https://github.com/robocasa/robocasa (release 0.2), pip install -e robocasa, "
-    f"python -m robocasa.scripts.setup_macros, {ASSETS_COMMAND} (10 GB)"
-)
+HELD_STEPS = 5  # a demonstration ends when success has held for so long
+
+
+def _drawer(env: Any) -> tuple[str, float]:
+    """Return the drawer's front, and how far it is open."""
+    (opened,) = env.drawer.get_door_state(env=env).values()
+    return f"{env.drawer.name}_door_door", float(opened)
+
+
+def _coffee_machine(env: Any) -> tuple[str, float]:
+    """Return the coffee machine's start button, and whether it is on."""
+    machine = env.coffee_machine
+    return f"{machine.naming_prefix}{machine._start_button_names[0]}", float(machine.get_state()["turned_on"])
+
+
+def _microwave(env: Any) -> tuple[str, float]:
+    """Return the microwave's stop button, and whether it is on."""
+    return f"{env.microwave.naming_prefix}stop_button", float(env.microwave.get_state()["turned_on"])
+
+
+def _faucet(env: Any) -> tuple[str, float]:
+    """Return the faucet's handle, and how far it is turned."""
+    return f"{env.sink.name}_handle_main", float(env.sink.get_handle_state(env)["handle_joint"])
+
+
+PARTS: dict[str, Callable[[Any], tuple[str, float]]] = {
+    "CloseDrawer": _drawer,
+    "StartCoffeeMachine": _coffee_machine,
+    "TurnOffMicrowave": _microwave,
+    "TurnOffSinkFaucet": _faucet,
+}
+"""By task the geometry that it is about, and a number that says how far it is open, turned or switched on."""
+FIXTURES = {
+    "CloseDrawer": "drawer",
+    "StartCoffeeMachine": "coffee_machine",
+    "TurnOffMicrowave": "microwave",
+    "TurnOffSinkFaucet": "sink",
+}
+"""By task the name that its environment has for the fixture that it is about."""
+INSTRUCTIONS = {
+    "CloseDrawer": "Close the drawer.",
+    "StartCoffeeMachine": "Press the button on the coffee machine to serve coffee.",
+    "TurnOffMicrowave": "Press the stop button on the microwave.",
+    "TurnOffSinkFaucet": "Turn off the sink faucet.",
+}
 
 
 class RoboCasaEnv(RobosuiteEnv):
@@ -46,39 +92,92 @@ class RoboCasaEnv(RobosuiteEnv):
     onlooker = "robot0_agentview_center"
 
     def __init__(self, task: str, cameras: tuple[str, ...] = (), image_size: int = 128) -> None:
-        robosuite = import_robosuite("1.5")
+        robosuite = import_robosuite()
+        import_robocasa()
+        assets = find_assets()
+        use_assets(assets)
+        self._task = task
+        self._starts = Starts(assets.digest, task)
         options: dict[str, Any] = {
-            **BUILD_OPTIONS,
-            "hard_reset": True,  # another kitchen is another scene, which must be compiled
+            **{key: value for key, value in BUILD_OPTIONS.items() if key != "hard_reset"},  # it always is
             "robots": ROBOT,
             "controller_configs": robosuite.load_composite_controller_config(robot=ROBOT),
             "control_freq": 20,
-            "seed": 0,
+            "layout_and_style_ids": assets.scenes(),
         }
-        super().__init__(
-            lambda: robosuite.make(task, **options), STATE_KEYS, cameras, image_size, held=(GRIPPER, BASE_MODE)
-        )
+
+        def build() -> Any:
+            env = robosuite.make(task, **options)
+            env.reset()  # only now it has a kitchen
+            return env
+
+        super().__init__(build, STATE_KEYS, cameras, image_size, held=(GRIPPER, BASE_MODE))
+
+    def draw(self, seed: int) -> dict[str, np.ndarray]:
+        """Begin an episode of a demonstration, in a kitchen that is drawn and not kept, and that no condition has."""
+        self.env.unset_ep_meta()
+        return super().reset(2**31 + seed)
 
     def reset(self, condition: int) -> dict[str, np.ndarray]:
-        """Begin an episode in the kitchen that a seed determines.
+        """Begin an episode at the stored start of a condition, which is drawn where there is none yet."""
+        # What is kept may be another process's start, if that was faster.
+        start = self._starts.find(condition) or self._starts.keep(condition, self._draw(condition))
+        self._rebuild(start.kitchen)
+        if fingerprint(self.env.sim.model._model) != start.scene:
+            path = self._starts.path(condition)
+            raise SimulatorError(f"the kitchen of {path} cannot be rebuilt with these assets and packages: remove it")
+        self.show(start.state)
+        return self._begin()
 
-        Kitchens and placements are drawn from the environment's own generator, which its parts share: its state is set.
-        """
+    def _draw(self, condition: int) -> Start:
+        """Draw a kitchen, and return it as it is when it is rebuilt, which draws nothing."""
+        self.env.unset_ep_meta()
         self.env.rng.bit_generator.state = np.random.default_rng(condition).bit_generator.state
-        return super().reset(condition)
+        self.env.reset()
+        kitchen = json.loads(json.dumps(self.env.get_ep_meta(), default=np.ndarray.tolist))
+        self._rebuild(kitchen)
+        return Start(kitchen, fingerprint(self.env.sim.model._model), self.simulator_state)
 
-    def _command(self, action: Float64[np.ndarray, "12"]) -> Float64[np.ndarray, "12"]:
-        """Return an action in the environment's order; versions of robosuite differ in it, demonstrations do not."""
-        arm, gripper, base, torso, (mode,) = np.split(action, [6, 7, 10, 11])
-        parts = {"right": arm, "right_gripper": gripper, "base": base, "torso": torso, "base_mode": mode}
-        return np.asarray(self.env.robots[0].composite_controller.create_action_vector(parts))
+    def _rebuild(self, kitchen: dict[str, Any]) -> None:
+        """Build a kitchen from its description; what that leaves open is drawn from the same seed every time."""
+        self.env.set_ep_meta(copy.deepcopy(kitchen))
+        super().reset(0)
 
-    def vectors(self, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Return the state, and each of its parts under RoboCasa's names."""
-        return super().vectors(values) | {f"observation.{key}": values[key].astype(np.float32) for key in STATE_KEYS}
+    def reset_to(self, state: Float64[np.ndarray, " state"], scene: str | None = None) -> dict[str, np.ndarray]:
+        """Begin an episode at another state of the kitchen of now."""
+        self._rebuild(self.env.get_ep_meta())
+        self.show(state)
+        return self._begin()
 
-    def _restart_controllers(self) -> None:
-        """Do nothing: every kitchen comes with new controllers."""
+    def _advance(self, action: Float64[np.ndarray, "12"]) -> None:
+        """Take an action, and let the fixture that the task is about remember, such as that its button was pressed."""
+        super()._advance(action)
+        getattr(self.env, FIXTURES[self._task]).update_state(self.env)
+
+    def _model_and_data(self) -> tuple[Any, Any]:
+        """Return MuJoCo's model and data, in which other fixtures look as they are, such as water that runs."""
+        about = getattr(self.env, FIXTURES[self._task])
+        for fixture in self.env.fixtures.values():
+            if self._cameras and fixture is not about:
+                fixture.update_state(self.env)
+        return super()._model_and_data()
+
+    def vectors(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the state with the task's part of the kitchen, and the robot's parts of it under RoboCasa's names."""
+        parts = {f"observation.{key}": values[key].astype(np.float32) for key in STATE_KEYS}
+        robot = super().vectors(values)[STATE]
+        return {STATE: np.concatenate([robot, self._fixture(values)]), **parts}
+
+    def _fixture(self, values: Mapping[str, np.ndarray]) -> Float32[np.ndarray, "8"]:
+        """Return the pose of the part that the task is about in the base's frame, and how far it is open or on."""
+        transforms = import_extra("robosuite.utils.transform_utils", "robocasa")
+        name, value = PARTS[self._task](self.env)
+        data = self.env.sim.data
+        geometry = self.env.sim.model.geom_name2id(name)
+        base = transforms.quat2mat(values["robot0_base_quat"])
+        position = base.T @ (data.geom_xpos[geometry] - values["robot0_base_pos"])
+        quaternion = transforms.mat2quat(base.T @ data.geom_xmat[geometry].reshape(3, 3))
+        return np.concatenate([position, quaternion, [value]]).astype(np.float32)
 
     def foresee(self, actions: Float32[np.ndarray, "steps 12"]) -> Float[np.ndarray, "points 2"]:
         """Return no points: hand and base move together, so the path cannot be told from the actions."""
@@ -95,40 +194,38 @@ class RoboCasa(Simulator):
         *("x", "y", "z", "turn_x", "turn_y", "turn_z", "gripper"),
         *("base_x", "base_y", "base_turn", "torso", "base_mode"),
     )
-    demonstrator = "human"
+    demonstrator = "scripted"
     protocol = Protocol("robocasa", max_steps=500, success="the first step at which RoboCasa's check of the task holds")
-    main_camera = "robot0_agentview_center"
-    tasks = ("CloseDrawer", "CoffeePressButton", "TurnOffMicrowave", "TurnOffSinkFaucet")
+    main_camera = "robot0_agentview_left"
+    tasks = tuple(PARTS)
 
     def __init__(self) -> None:
-        if importlib.util.find_spec("robocasa") is None:
-            raise MissingExtra(
-                "RoboCasa is not installed. It needs robosuite 1.5, where the other benchmarks need 1.4, and so an "
-                f"environment of its own: {INSTALL_COMMANDS}"
-            )
-        self._robosuite = import_robosuite("1.5")
-        self._robocasa = import_extra("robocasa", "robosuite")
+        self._robosuite = import_robosuite()
+        self._robocasa = import_robocasa()
 
     @property
     def version(self) -> str:
-        """Return the versions of robocasa and robosuite."""
-        return f"robocasa {self._robocasa.__version__}, robosuite {self._robosuite.__version__}"
+        """Return the versions of robocasa and robosuite, and whose kitchens they are."""
+        versions = f"robocasa {self._robocasa.__version__}, robosuite {self._robosuite.__version__}"
+        return f"{versions}, {find_assets().name}"
 
     def expert(self, task: str, config: ExpertConfig) -> Expert:
-        """Raise an error that says where the human demonstrations are."""
-        raise SimulatorError(
-            "RoboCasa is demonstrated by people and has no expert to collect from: fetch its HDF5 files with "
-            "`python -m robocasa.scripts.download_datasets` and give them to --data"
-        )
+        """Return the script that demonstrates a task."""
+        env = self.make(task, config.cameras, config.image_size)
+        return ScriptedExpert(env, env.draw, EXPERTS[task], config.noise, self.protocol.max_steps, HELD_STEPS)
 
     def make(self, task: str, cameras: tuple[str, ...] = (), image_size: int = 128) -> RoboCasaEnv:
-        """Build the environment of a task; it fails where RoboCasa's assets are missing."""
+        """Build the environment of a task, which renders through these cameras."""
         self.check_task(task)
         try:
             return RoboCasaEnv(task, cameras, image_size)
-        except OSError as error:
-            raise SimulatorError(f"RoboCasa's kitchens are missing ({error}): {ASSETS_COMMAND}") from error
+        except (FileNotFoundError, KeyError) as error:
+            raise SimulatorError(f"RoboCasa's assets lack {error}: fetch them with `{DOWNLOAD_COMMAND}`") from error
+
+    def instruction(self, task: str) -> str:
+        """Return RoboCasa's words for a task; which drawer it is, on the left or right, is left to be seen."""
+        return INSTRUCTIONS[task]
 
     def conditions(self, task: str, split: Split) -> range:
-        """Return the seeds of a split; each determines a kitchen and the placement of its objects."""
-        return range(2**20) if split == "selection" else range(2**30, 2**30 + 2**20)
+        """Return the numbers of the starts of a split; those of demonstrations begin at 2^31."""
+        return range(2**20, 2**21) if split == "selection" else range(2**30, 2**30 + 2**20)

@@ -14,18 +14,21 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from oat.data.episodes import STATE
 from oat.data.hdf5 import ROBOMIMIC_STATE, ROBOMIMIC_STATE_DIM
 from oat.data.hdf5_demos import ROBOMIMIC_TASKS, read_attributes
-from oat.interfaces import Demonstration, ExpertConfig, Simulator, Split
+from oat.interfaces import ExpertConfig, Simulator, Split
+from oat.io.extras import import_extra
 from oat.protocol import Protocol
 from oat.sims.env_args import translate_env_args
-from oat.sims.robomimic_experts import EXPERTS, Manner
-from oat.sims.robosuite import BUILD_OPTIONS, RobosuiteEnv, import_robosuite
+from oat.sims.robomimic_experts import EXPERTS
+from oat.sims.robosuite import BUILD_OPTIONS, RobosuiteEnv, arm_controller, import_robosuite
+from oat.sims.scripted import ScriptedExpert
 
 ENVIRONMENTS = {task: name for name, task in ROBOMIMIC_TASKS.items()}
 ROBOT_KEYS = tuple(key for key in ROBOMIMIC_STATE if key != "object")
+OBJECTS = {"Lift": "cube", "PickPlaceCan": "Can", "NutAssemblySquare": "SquareNut"}
 CUBE = "cube_g0"
-ACTION_DIM = 7
 MAX_STEPS = 400
 
 
@@ -36,12 +39,12 @@ class RoboMimicEnv(RobosuiteEnv):
         self, name: str, options: Mapping[str, Any], cameras: tuple[str, ...] = (), image_size: int = 128
     ) -> None:
         robosuite = import_robosuite()
+        self._object = OBJECTS[name]
         super().__init__(
             lambda: robosuite.make(name, **options, **BUILD_OPTIONS),
-            (*ROBOT_KEYS, "object-state"),
+            (*ROBOT_KEYS, f"{self._object}_pos", f"{self._object}_quat"),
             cameras,
             image_size,
-            state_dim=ROBOMIMIC_STATE_DIM,
         )
 
     def _load(self, scene: str) -> None:
@@ -60,36 +63,26 @@ class RoboMimicEnv(RobosuiteEnv):
                     geom.set("size", sizes[CUBE])
             self.env.reset_from_xml_string(ElementTree.tostring(model, "unicode"))
 
-    def vectors(self, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def vectors(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the state, and the robot's parts of it under robomimic's names."""
-        return super().vectors(values) | {f"observation.{key}": values[key].astype(np.float32) for key in ROBOT_KEYS}
+        state = super().vectors(values)[STATE]
+        state = np.concatenate([state, *self._object_from_hand(values)]).astype(np.float32)
+        return {STATE: np.pad(state, (0, ROBOMIMIC_STATE_DIM - len(state)))} | {
+            f"observation.{key}": values[key].astype(np.float32) for key in ROBOT_KEYS
+        }
 
+    def _object_from_hand(self, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+        """Return where the object is seen from the hand, in the order and sense of robosuite 1.4.
 
-class ScriptedExpert:
-    """Demonstrate a task with its script, until the first success or the time limit."""
-
-    def __init__(self, task: str, config: ExpertConfig) -> None:
-        self._env = RoboMimic().make(task, config.cameras, config.image_size)
-        self._script = EXPERTS[task]
-        self._noise = config.noise
-
-    def demonstrate(self, seed: int) -> Demonstration:
-        """Make one attempt, whose scene, manner and noise the seed determines."""
-        # [seed, 1] and not the seed: the noise must not repeat the numbers that the manner is drawn from.
-        noise = self._noise * np.random.default_rng([seed, 1]).normal(size=(MAX_STEPS, ACTION_DIM))
-        observations: list[Mapping[str, np.ndarray]] = [self._env.reset(seed)]
-        actions: list[np.ndarray] = []
-        success = False
-        for wanted, disturbance in zip(self._script(self._env.env, Manner.draw(seed)), noise):
-            action = np.clip(wanted + disturbance, -1, 1).astype(np.float32)
-            outcome = self._env.step(action)
-            actions.append(action)
-            if success := outcome.success:
-                break
-            observations.append(outcome.observation)
-        seen = observations[: len(actions)]
-        stacked = {key: np.stack([observation[key] for observation in seen]) for key in seen[0]}
-        return Demonstration(np.stack(actions), stacked, success)
+        In robosuite 1.5 they are others, and for Can and Square those of a step ago.
+        """
+        position = values[f"{self._object}_pos"]
+        if self._object == "cube":
+            return (values["robot0_eef_pos"] - position,)
+        transforms = import_extra("robosuite.utils.transform_utils", "robosuite")
+        hand = transforms.pose2mat((values["robot0_eef_pos"], values["robot0_eef_quat"]))
+        there = transforms.pose2mat((position, values[f"{self._object}_quat"]))
+        return transforms.mat2pose(transforms.pose_in_A_to_pose_in_B(there, transforms.pose_inv(hand)))
 
 
 class RoboMimic(Simulator):
@@ -118,13 +111,18 @@ class RoboMimic(Simulator):
     def expert(self, task: str, config: ExpertConfig) -> ScriptedExpert:
         """Return the script that demonstrates a task."""
         self.check_task(task)
-        return ScriptedExpert(task, config)
+        env = self.make(task, config.cameras, config.image_size)
+        return ScriptedExpert(env, env.reset, EXPERTS[task], config.noise, MAX_STEPS)
 
     def make(self, task: str, cameras: tuple[str, ...] = (), image_size: int = 128) -> RoboMimicEnv:
         """Build the environment of a task, which renders through these cameras."""
         self.check_task(task)
-        controller = self._robosuite.load_controller_config(default_controller="OSC_POSE")
-        options = {"robots": "Panda", "controller_configs": controller, "control_freq": int(self.fps)}
+        options = {
+            "robots": "Panda",
+            "controller_configs": arm_controller(self._robosuite),
+            "control_freq": int(self.fps),
+            "lite_physics": False,
+        }
         return RoboMimicEnv(ENVIRONMENTS[task], options, cameras, image_size)
 
     @staticmethod

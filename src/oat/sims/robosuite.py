@@ -3,9 +3,9 @@
 An environment is built once and reset in milliseconds, to a seed or to a stored simulator state. Equal conditions give
 bit-equal episodes. Every observation is a function of the simulator's state alone, so that one that is computed from
 stored states is the one that was seen live. A benchmark gives `RobosuiteEnv` a function that builds its environment
-(with `BUILD_OPTIONS`, so that nothing is rendered unasked) and the names of the observables that make up the state:
+(with `BUILD_OPTIONS`, so that nothing is rendered unasked) and the names of the sensors that make up the state:
 
-    RobosuiteEnv(lambda: robosuite.make("Lift", robots="Panda", **BUILD_OPTIONS), ("object-state", "robot0_eef_pos"))
+    RobosuiteEnv(lambda: robosuite.make("Lift", robots="Panda", **BUILD_OPTIONS), ("cube_pos", "robot0_eef_pos"))
 """
 
 import importlib.util
@@ -25,25 +25,33 @@ from oat.errors import InvalidActions, SimulatorError
 from oat.interfaces import Outcome
 from oat.io.extras import import_extra
 from oat.sims.rendering import CameraRenderer, prepare_graphics, project
+from oat.sims.stepping import PlainStepper, Stepper
 
 BUILD_OPTIONS: Mapping[str, Any] = {
     "has_renderer": False,
     "has_offscreen_renderer": False,  # ours is many times faster
     "use_camera_obs": False,
+    "renderer": "mujoco",  # its other one opens a window
     "ignore_done": True,  # the protocol limits episodes
     "hard_reset": False,  # a reset moves things instead of compiling the scene again
+    "seed": 0,  # what a build draws, such as the size of Lift's cube, is alike in every process
 }
+GENERATION = "1.5"
+INSTALL_COMMAND = "pip install --no-deps praxis-robosuite==1.5.2.post1"
+ARM = "right"  # as robosuite calls the only arm
 _COLLISION_GROUP = 0  # the geometries that robosuite does not show
 
 
-def import_robosuite(generation: str = "1.4") -> ModuleType:
+def import_robosuite() -> ModuleType:
     """Import robosuite without its log file, its messages and its own choice of a graphics library."""
     prepare_graphics()
     if "robosuite" not in sys.modules and (package := importlib.util.find_spec("robosuite")):
         _settle_macros(Path(str(package.origin)).with_name("macros.py"))
     robosuite = import_extra("robosuite", "robosuite")
-    if not robosuite.__version__.startswith(generation):
-        raise SimulatorError(f"this is written for robosuite {generation}, and {robosuite.__version__} is installed")
+    if not robosuite.__version__.startswith(GENERATION):
+        raise SimulatorError(
+            f"this is written for robosuite {GENERATION}, and {robosuite.__version__} is installed: {INSTALL_COMMAND}"
+        )
     return robosuite
 
 
@@ -59,6 +67,12 @@ def _settle_macros(file: Path) -> None:
     for setting in ("CONSOLE_LOGGING_LEVEL", "FILE_LOGGING_LEVEL", "MUJOCO_GPU_RENDERING"):
         setattr(macros, setting, None)
     sys.modules["robosuite.macros"] = macros
+
+
+def arm_controller(robosuite: ModuleType) -> dict[str, Any]:
+    """Return the controller of one arm whose actions are motions of the hand in the world, as robosuite 1.4 has it."""
+    arm = robosuite.load_part_controller_config(default_controller="OSC_POSE")
+    return {"type": "BASIC", "body_parts": {ARM: arm | {"input_ref_frame": "world", "gripper": {"type": "GRIP"}}}}
 
 
 @contextmanager
@@ -77,30 +91,30 @@ class RobosuiteEnv:
 
     onlooker = "agentview"
     """The camera of videos."""
+    stepper: type[Stepper | PlainStepper] = Stepper
+    """What takes the steps: `PlainStepper` is robosuite's own way, to the same states."""
 
     def __init__(
         self,
         build: Callable[[], Any],
-        state_keys: Sequence[str],
+        sensors: Sequence[str],
         cameras: tuple[str, ...] = (),
         image_size: int = 128,
         *,
-        state_dim: int | None = None,
         held: Sequence[int] = (-1,),
         effects: bool = False,
     ) -> None:
-        """Build the environment, whose state is the concatenation of the observables `state_keys`.
+        """Build the environment, which is observed through the sensors of these names.
 
-        Zeros fill the state up to `state_dim`, so that tasks with fewer objects have the same. `held` are the numbers
-        of an action that `hold` repeats: those of the gripper. With `effects` images are as robosuite renders them,
-        which takes longer.
+        A sensor must be a function of the simulator's state alone: some of robosuite 1.5 return what was true a step
+        ago. `held` are the numbers of an action that `hold` repeats: those of the gripper. With `effects` images are as
+        robosuite renders them, which takes longer.
         """
         self._mujoco = import_extra("mujoco", "robosuite")
-        with numpy_seeded(0):  # what a build draws, such as the size of Lift's cube, is alike in every process
+        with numpy_seeded(0):  # parts of benchmarks still draw from numpy's generator
             self.env = build()
         """The robosuite environment, for experts that look behind the observations."""
-        self._state_keys = tuple(state_keys)
-        self._state_dim = state_dim
+        self._sensors = tuple(sensors)
         self._held = list(held)
         self._cameras = cameras
         self._image_size = image_size
@@ -112,10 +126,12 @@ class RobosuiteEnv:
             self._open_renderer()  # a camera that does not exist is told at once
 
     def reset(self, condition: int) -> dict[str, np.ndarray]:
-        """Begin an episode where robosuite's own reset puts robot and objects for this seed."""
-        for robot in self.env.robots:  # a gripper keeps its command across resets
-            for gripper in robot.gripper.values() if isinstance(robot.gripper, dict) else (robot.gripper,):
-                gripper.current_action = np.zeros_like(gripper.current_action)
+        """Begin an episode where robosuite's own reset puts robot and objects for this seed.
+
+        Some parts draw from the environment's own generator, which they share: its state is set. Others draw from
+        numpy's.
+        """
+        self.env.rng.bit_generator.state = np.random.default_rng(condition).bit_generator.state
         with numpy_seeded(condition):
             self.env.reset()
         return self._begin()
@@ -136,12 +152,14 @@ class RobosuiteEnv:
         self._restart_controllers()
         self.env.sim.data.qacc_warmstart[:] = 0
         self._last_action[:] = 0
+        self._stepper = self.stepper(self.env)  # a reset makes new controllers
         return self.observe()
 
     def _restart_controllers(self) -> None:
         """Tell every controller that its robot begins in the joint positions of now."""
         for robot in self.env.robots:
-            robot.controller.update_initial_joints(self.env.sim.data.qpos[robot._ref_joint_pos_indexes])
+            robot.part_controllers[ARM].update_initial_joints(self.env.sim.data.qpos[robot._ref_arm_joint_pos_indexes])
+            robot.composite_controller.update_state()  # an arm on wheels remembers where they were
 
     def show(self, state: Float64[np.ndarray, " state"]) -> dict[str, np.ndarray]:
         """Return what is observed at a simulator state; an episode cannot be continued from there."""
@@ -161,14 +179,14 @@ class RobosuiteEnv:
         """Take an action; its success is what the benchmark's own check says."""
         if action.shape != self._last_action.shape or not np.isfinite(action).all():
             raise InvalidActions(f"actions are {len(self._last_action)} finite numbers, got {action.tolist()}")
-        self.env.step(self._command(action.astype(np.float64)))
+        self._advance(action.astype(np.float64))
         self._last_action[:] = action
         success = bool(self.env._check_success())
         return Outcome(self.observe() if observe else {}, success, float(success))
 
-    def _command(self, action: Float64[np.ndarray, " action_dim"]) -> Float64[np.ndarray, " action_dim"]:
-        """Return the action in the environment's own order, which is the same by default."""
-        return action
+    def _advance(self, action: Float64[np.ndarray, " action_dim"]) -> None:
+        """Take an action; a benchmark adds what its own environment does after each."""
+        self._stepper.step(action)
 
     def hold(self) -> Float32[np.ndarray, " action_dim"]:
         """Return the action without motion that keeps the gripper as it was commanded last."""
@@ -179,7 +197,8 @@ class RobosuiteEnv:
     def observe(self) -> dict[str, np.ndarray]:
         """Return the observation of the current state."""
         _, data = self._model_and_data()
-        observation = self.vectors(self.env._get_observations(force_update=True))
+        observables = self.env._observables
+        observation = self.vectors({name: np.asarray(observables[name]._sensor({})) for name in self._sensors})
         if self._cameras:
             renderer = self._open_renderer()
             observation |= {IMAGES + camera: renderer.render(data, camera) for camera in self._cameras}
@@ -215,18 +234,17 @@ class RobosuiteEnv:
         An action sets a goal so far from where the hand is, and a spring and a damper pull it there: when the next goal
         is set, it has gone about kp / kd times the duration of a step of the way.
         """
-        controller = self.env.robots[0].controller
-        if not getattr(controller, "use_delta", False):
+        controller = self.env.robots[0].part_controllers[ARM]
+        if getattr(controller, "input_type", None) != "delta":
             return np.zeros((0, 2))
         goals = np.stack([controller.scale_action(action[: controller.control_dim])[:3] for action in actions])
         moves = goals * controller.kp[:3] / controller.kd[:3] / self.fps
-        path = controller.ee_pos + np.concatenate([np.zeros((1, 3)), np.cumsum(moves, axis=0)])
+        path = controller.ref_pos + np.concatenate([np.zeros((1, 3)), np.cumsum(moves, axis=0)])
         return project(*self._model_and_data(), self.onlooker, path)
 
-    def vectors(self, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Return what is observed besides images, from robosuite's observables."""
-        state = np.concatenate([np.atleast_1d(values[key]) for key in self._state_keys]).astype(np.float32)
-        return {STATE: np.pad(state, (0, (self._state_dim or len(state)) - len(state)))}
+    def vectors(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return what is observed besides images, from the values of the sensors."""
+        return {STATE: np.concatenate([np.atleast_1d(values[name]) for name in self._sensors]).astype(np.float32)}
 
     def _open_renderer(self) -> CameraRenderer:
         """Return a renderer of the scene as it is compiled now; a new scene needs a new one."""
