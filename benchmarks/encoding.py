@@ -31,34 +31,42 @@ BLOCK = 4096
 FRAMES = 1_000_000_000
 
 
-def rates(chunks: int = 32_768, preset: str = "cpu", repeats: int = 3) -> None:
+BARE = {1: "the bare encoder, chunks in memory, one process", 2: "the bare encoder, two processes"}
+ENCODE = {1: "oat encode --no-errors, one process", 2: "oat encode --no-errors, two processes"}
+ERRORS = "oat encode, one process, errors of eight prefixes"
+
+
+def rates(chunks: int = 32_768, preset: str = "cpu", repeats: int = 3, errors: bool = True) -> None:
     """Compare encoding a data set with encoding the same chunks from memory, alternately.
 
     Args:
         chunks: Chunks of the data set, in four files.
         preset: Size of the OAT tokenizer.
         repeats: How often each is done; the fastest counts. Processor time is measured: others may use the machine.
+        errors: Whether to measure also what the errors of all prefixes cost.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_large(folder / "set.npz", chunks)
-        tokenizer = _tokenizer(folder / "set.npz", "oat", preset)
-        tokenizer.save(folder / "tokenizer")
-        ways: dict[str, Callable[[int], float]] = {
-            "the bare encoder, chunks in memory": lambda _: _encode_bare(folder / "set.npz", tokenizer),
-            "oat encode --no-errors, one process": lambda number: _encode(folder, f"one-{number}", chunks, 1),
-            "oat encode --no-errors, two processes": lambda number: _encode(folder, f"two-{number}", chunks, 2),
-        }
-        taken = [{way: measure(number) for way, measure in ways.items()} for number in range(repeats)]
-        fastest = {way: max(each[way] for each in taken) for way in ways}
-        fastest["oat encode, one process, errors of eight prefixes"] = _encode(folder, "errors", chunks, 1, errors=True)
-    bare = fastest["the bare encoder, chunks in memory"]
-    rows = tuple((way, f"{rate:,.0f}", f"{rate / bare:.2f}", _cost(rate)) for way, rate in fastest.items())
+        _tokenizer(folder / "set.npz", "oat", preset).save(folder / "tokenizer")
+        taken = list[dict[str, float]]()
+        for number in range(repeats):
+            taken.append({})
+            for workers in BARE:
+                job, encoded, parts = _begin(folder, f"{workers}-{number}", chunks, workers)
+                taken[-1][BARE[workers]] = encoded / _seconds(_encode_bare, job, parts)
+                taken[-1][ENCODE[workers]] = encoded / _seconds(_write_all, job, parts)
+        fastest = {way: max(each[way] for each in taken) for way in taken[0]}
+        if errors:
+            job, encoded, _ = _begin(folder, "errors", chunks, 1, errors=True)
+            fastest[ERRORS] = encoded / 4 / _seconds(_write_all, job, [[0]])
+    against = {**{ENCODE[workers]: fastest[BARE[workers]] for workers in BARE}, ERRORS: fastest[BARE[1]]}
+    rows = tuple(
+        (way, f"{rate:,.0f}", f"{rate / against.get(way, rate):.2f}", _cost(rate)) for way, rate in fastest.items()
+    )
     title = f"OAT, preset {preset}, {chunks:,} chunks of {HORIZON} × {ACTION_DIM}, one thread per process"
-    columns = ("", "chunks per core second", "/ bare encoder's", "core hours for 10⁹ frames")
-    Console().print(to_terminal(Table(title, columns, rows)))
-    for number, each in enumerate(taken):
-        Console().print(f"run {number}:", ", ".join(f"{way}: {rate:,.0f}" for way, rate in each.items()))
+    columns = ("", "chunks per core second", "/ bare, as many processes", "core hours for 10⁹ frames")
+    Console(width=120).print(to_terminal(Table(title, columns, rows)))
 
 
 def _cost(rate: float) -> str:
@@ -73,40 +81,43 @@ def _tokenizer(data: Path, kind: str, preset: str, horizon: int = HORIZON) -> Ba
     return TOKENIZERS[kind].fit(chunks, preset=preset, steps=steps, progress=False)
 
 
-def _encode_bare(data: Path, tokenizer: BaseTokenizer) -> float:
-    """Return the chunks per processor second of encoding those that are in memory."""
-    windows = Windows(open_dataset(data), WindowConfig(HORIZON))
-    blocks = [
-        torch.from_numpy(windows[np.arange(first, min(first + BLOCK, len(windows)))].actions)
-        for first in range(0, len(windows), BLOCK)
-    ]
-    tokenizer.encode(blocks[0])  # untimed, as the first part is below
-    begin = time.process_time()
-    for block in blocks:
-        tokenizer.encode(block)
-    return len(windows) / (time.process_time() - begin)
-
-
-def _encode(folder: Path, name: str, chunks: int, workers: int, errors: bool = False) -> float:
-    """Return the chunks per processor second, summed over processes, without those in which they start.
-
-    With errors, which take much longer, it is the rate of the first of four files.
-    """
+def _begin(
+    folder: Path, name: str, chunks: int, workers: int, errors: bool = False
+) -> tuple[EncodeJob, int, list[list[int]]]:
+    """Return the job of encoding, how many chunks that are, and which of four files each process writes."""
     config = EncodeConfig(
         folder / "set.npz", folder / "tokenizer", folder / name, errors=errors, part_size=-(-chunks // 4)
     )
     info, job = begin_encoding(config)
-    numbers = np.arange(1 if errors else info.num_parts)
-    parts = [each.tolist() for each in np.array_split(numbers, workers)]
-    encoded = sum(len(info.rows(part)) for part in numbers.tolist())
-    if workers == 1:
-        return encoded / _write_all(job, parts[0])
-    with worker_pool(workers) as pool:
-        return encoded / sum(pool.map(_write_all, [job] * workers, parts))
+    parts = [each.tolist() for each in np.array_split(np.arange(info.num_parts), workers)]
+    return job, info.chunks, parts
+
+
+def _seconds(work: Callable[[EncodeJob, list[int]], float], job: EncodeJob, parts: list[list[int]]) -> float:
+    """Return the processor's seconds of some work, summed over as many processes as there are lists of parts."""
+    if len(parts) == 1:
+        return work(job, parts[0])
+    with worker_pool(len(parts)) as pool:
+        return sum(pool.map(work, [job] * len(parts), parts))
+
+
+def _encode_bare(job: EncodeJob, parts: list[int]) -> float:
+    """Return the processor's seconds of encoding chunks that are in memory, after a first time without a clock."""
+    writer = job.open()
+    rows = [number for part in parts for number in writer.token_set.info.rows(part)]
+    blocks = [
+        torch.from_numpy(writer.windows[np.array(rows[first : first + BLOCK])].actions)
+        for first in range(0, len(rows), BLOCK)
+    ]
+    writer.tokenizer.encode(blocks[0])  # untimed, as the first part is below
+    begin = time.process_time()
+    for block in blocks:
+        writer.tokenizer.encode(block)
+    return time.process_time() - begin
 
 
 def _write_all(job: EncodeJob, parts: list[int]) -> float:
-    """Return the processor's seconds of writing some parts."""
+    """Return the processor's seconds of writing some parts, after the first one has been written without a clock."""
     writer = job.open()
     writer.write(parts[0])  # what is loaded at the first use is not the rate of large sets
     begin = time.process_time()

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Make the tokenizers that come with the package, in OUT, and put them into src/oat/tokenizers/ready_made_checkpoints.
 # usage: make-tokenizers.sh OUT PUSHT [NAME…]      PUSHT is pusht_cchi_v7_replay.zarr
-# Each takes two to four minutes of one core. Half the layers of the preset: a tokenizer may have 2 MB.
+# They take one, two and three minutes of one core. Half the layers of the preset: a tokenizer may have 2 MB.
 set -euo pipefail
 pusht=$(realpath "$2")
 target="$(realpath "$(dirname "$0")/..")/src/oat/tokenizers/ready_made_checkpoints"
@@ -25,7 +25,7 @@ for name in "$@"; do
             fit metaworld metaworld-demos 2000 ;;
         pusht)
             ln -sfn "$pusht" pusht_cchi_v7_replay.zarr
-            fit pusht pusht_cchi_v7_replay.zarr 1200 ;;
+            fit pusht pusht_cchi_v7_replay.zarr 400 ;;
         robosuite)
             [ -d robosuite-demos ] || oat collect robomimic --tasks lift can square --episodes 40 --out robosuite-demos
             fit robosuite robosuite-demos 1200 ;;

@@ -52,10 +52,10 @@ def test_sizes_that_the_weights_do_not_have_are_refused_at_once(
         holder[place] = size
 
     describe(copy, change)
-    begin = time.monotonic()
+    begin = time.process_time()
     with pytest.raises(CheckpointError):
         OATPolicy.from_pretrained(copy)
-    assert time.monotonic() - begin < 10
+    assert time.process_time() - begin < 10
 
 
 def test_a_history_that_the_policy_does_not_have_is_refused(checkpoint: Path, tmp_path: Path) -> None:

@@ -64,10 +64,10 @@ def replaced(name: str, values: Any) -> Callable[[pa.Table], pa.Table]:
 )
 def test_absurd_sizes_are_refused_at_once(changes: dict[str, int], tokens: Path) -> None:
     say(tokens, **changes)
-    begin = time.monotonic()
+    begin = time.process_time()
     with pytest.raises(OatError):
         decode(tokens)
-    assert time.monotonic() - begin < 2
+    assert time.process_time() - begin < 2
 
 
 @pytest.mark.parametrize("changes", [{"vocab_size": 5}, {"action_dim": 900}, {"tokenizer_fingerprint": "x"}], ids=str)
