@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from oat.cli import main
 from oat.data.episodes import open_dataset
@@ -81,6 +82,14 @@ def episodes_of(folder: Path) -> list[str]:
     return digests
 
 
+def parts(folder: Path) -> dict[str, str]:
+    """Return a digest of every file of tokens or actions that is there, each of which must be whole."""
+    files = sorted((folder / "made" / "data").glob("part-*.parquet"))
+    for file in files:
+        pq.read_table(file)
+    return {file.name: _sha(file) for file in files}
+
+
 def records(folder: Path) -> list[str]:
     """Return the records of an evaluation without how long they took; an episode may not be there twice."""
     found = read_records(folder / "made" / RECORDS_FILE)
@@ -141,12 +150,18 @@ COMMANDS: dict[str, Command] = {
         "--resume",
         _loads(load_policy),
     ),
-    "encode": Command(
+    "cache": Command(
         f"train --data {{study}}/many.npz --tokenizer {{study}}/oat --steps 2 --out made {_SMALL}",
         weights,
         "--resume",
         _loads(load_policy),
     ),
+    "encode": Command(
+        "encode {study}/many.npz --tokenizer {study}/oat --no-errors --part-size 1000 --workers 2 --out made",
+        parts,
+        look=parts,
+    ),
+    "decode": Command("decode {study}/tokens --workers 2 --out made", parts, look=parts),
     "convert": Command("convert {study}/demos made --exists overwrite", episodes_of, look=_if_there(episodes_of)),
     "eval": Command("eval {study}/policy --sim detour --episodes 2 --workers 1 --num-tokens 1 8 --out made", records),
     "report": Command("report {study} --out made", page, look=_if_there(page)),

@@ -1,4 +1,4 @@
-"""Damaged and hostile data sets and checkpoints: refused by a typed error, or read as if nothing had happened."""
+"""Damaged and hostile data sets, checkpoints and token sets: refused by a typed error, or read as if whole."""
 
 import hashlib
 import json
@@ -16,6 +16,9 @@ from benchmarks.campaign.mangling import edit_json, mangle_bytes, mangle_json
 from benchmarks.campaign.trial import Broken, Place
 from benchmarks.campaign.workshop import DIGESTED, item
 from oat.data.episodes import open_dataset
+from oat.encoding.config import DecodeConfig
+from oat.encoding.run import decode_tokens
+from oat.encoding.token_set import DESCRIPTION_FILE
 from oat.errors import OatError
 from oat.export.loading import load_predictor
 from oat.io.checkpoints import CARD_FILE, CONFIG_FILE, write_config
@@ -81,6 +84,32 @@ def mangle_checkpoint(name: str, generator: np.random.Generator, place: Place) -
     if found is not None and found != expected and not edited:
         raise Broken(f"{told}: loaded as if nothing had changed")
     return 1
+
+
+def mangle_encoded(name: str, generator: np.random.Generator, place: Place) -> int:
+    """Damage one file of a set of tokens, or edit what it says of itself or of its tokenizer, then decode all of it."""
+    source = item(place, name) / "tokens"
+    copy = place.folder / "tokens"
+    shutil.copytree(source, copy)
+    files = sorted(file for file in copy.rglob("*") if file.is_file() and file.name not in (CARD_FILE, "lock"))
+    edited = generator.random() < _EDITED_SHARE
+    if not edited:
+        told = mangle_bytes(files[int(generator.integers(len(files)))], generator)
+    elif generator.random() < 0.5:
+        told = edit_json(copy / DESCRIPTION_FILE, generator)
+    else:
+        told = _edit_config(copy, generator)
+    expected = _expected(place, name, partial(_decoded, source, place.folder / "expected"))
+    found = _outcome(partial(_decoded, copy, place.folder / "actions"), told)
+    if found is not None and found != expected and not edited:
+        raise Broken(f"{told}: decoded as if nothing had changed")
+    return 1
+
+
+def _decoded(tokens: Path, out: Path) -> str:
+    """Return a digest of the actions that a set of tokens decodes to, as `oat decode` writes them."""
+    decode_tokens(DecodeConfig(tokens, out, workers=1))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(out.glob("data/*.parquet")))).hexdigest()
 
 
 def _edit_config(path: Path, generator: np.random.Generator) -> str:

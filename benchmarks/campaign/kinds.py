@@ -1,7 +1,7 @@
 """All kinds of trials by name, with what they are made against and how many are enough."""
 
 from benchmarks.campaign.commands import COMMANDS
-from benchmarks.campaign.files import mangle_checkpoint, mangle_data
+from benchmarks.campaign.files import mangle_checkpoint, mangle_data, mangle_encoded
 from benchmarks.campaign.interruptions import fill_disk, interrupt, kill
 from benchmarks.campaign.races import race
 from benchmarks.campaign.servers import connect_badly, send_frames, soak
@@ -10,6 +10,7 @@ from benchmarks.campaign.trial import Kind
 from benchmarks.campaign.workshop import EXPORTED, POLICY_KINDS, SETS, TOKEN_POLICIES, TOKENIZER_KINDS
 
 _TOKENIZERS = tuple(f"tokenizer-{kind}" for kind in TOKENIZER_KINDS)
+_ENCODED = tuple(f"encoded-{kind}" for kind in TOKENIZER_KINDS)
 _POLICIES = tuple(f"policy-{kind}" for kind in POLICY_KINDS)
 _EXPORTS = tuple(f"export-{kind}" for kind in EXPORTED)
 _RUNTIMES = (*(f"eager-{kind}" for kind in POLICY_KINDS), *(f"exported-{kind}" for kind in EXPORTED))
@@ -22,6 +23,7 @@ KINDS: dict[str, Kind] = {
     "disks": Kind(fill_disk, tuple(COMMANDS), 100),
     "data": Kind(mangle_data, SETS, 3_000, 3),
     "checkpoints": Kind(mangle_checkpoint, (*_TOKENIZERS, *_POLICIES, *_EXPORTS), 2_000, 3),
+    "encoded": Kind(mangle_encoded, _ENCODED, 1_000),
     "tokens": Kind(decode_random, (*_TOKENIZERS, *_TOKEN_RUNTIMES, "eager-fast"), 11_000_000, 3),
     "frames": Kind(send_frames, _SERVED, 20_000),
     "connections": Kind(connect_badly, _SERVED, 4_000, 0.5),

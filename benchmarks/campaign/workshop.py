@@ -11,12 +11,14 @@ import numpy as np
 from benchmarks.campaign.children import call
 from benchmarks.campaign.trial import Place
 from oat.cli import main
+from oat.encoding.config import EncodeConfig
+from oat.encoding.run import encode_dataset
 from oat.export.export import export_policy
 from oat.io.training_record import TrainingRecord
 from oat.tokenizers import TOKENIZERS
 from tests.datasets import WRITERS, make_episodes, write_lerobot
 from tests.policies.small import policy_of
-from tests.tokenizers.fitted import fitted
+from tests.tokenizers.fitted import DIM, fitted
 
 TOKEN_POLICIES = ("bin", "quest", "oat")
 """Token policies that can be exported; FAST's decoding is no graph."""
@@ -66,6 +68,13 @@ def _set(name: str, folder: Path) -> None:
         WRITERS[name](folder, make_episodes(6))
 
 
+def _encoded(kind: str, folder: Path) -> None:
+    """Make a set of tokens in several parts."""
+    fitted(kind).save(folder / "checkpoint")
+    data = WRITERS["npz"](folder, make_episodes(12, action_dim=DIM))
+    encode_dataset(EncodeConfig(data, folder / "checkpoint", folder / "tokens", part_size=40, workers=1))
+
+
 def _study(_: str, folder: Path) -> None:
     """Make what commands work on: demonstrations, a tokenizer, a policy and its records."""
     os.environ["OAT_CACHE_DIR"] = str(folder / "cache")
@@ -74,6 +83,7 @@ def _study(_: str, folder: Path) -> None:
         "collect detour --tasks detour --episodes 6 --workers 1 --out demos",
         "fit --data demos --preset tiny --action-horizon 16 --steps 4 --out oat",
         "train --data demos --tokenizer oat --preset tiny --steps 4 --out policy",
+        "encode demos --tokenizer oat --no-errors --part-size 50 --workers 1 --out tokens",
         "eval policy --sim detour --episodes 2 --workers 1 --num-tokens 1 8 --out records",
     ):
         main(command.split())
@@ -90,6 +100,7 @@ _BUILDERS: dict[str, Callable[[str, Path], None]] = {
     "policy": _policy,
     "export": _export,
     "set": _set,
+    "encoded": _encoded,
     "study": _study,
 }
 TOKENIZER_KINDS = tuple(TOKENIZERS)

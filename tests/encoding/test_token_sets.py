@@ -17,8 +17,9 @@ from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import open_dataset
 from oat.data.transforms import Relative
 from oat.encoding.config import DecodeConfig, EncodeConfig
+from oat.encoding.part_files import part_file
 from oat.encoding.run import decode_tokens, encode_dataset
-from oat.encoding.token_set import TokenSet, part_file
+from oat.encoding.token_set import TokenSet
 from oat.errors import CorruptDataset, DatasetExists, InvalidOption
 from oat.tokenizers import TOKENIZERS
 from oat.tokenizers.base import BaseTokenizer
@@ -82,8 +83,8 @@ def test_tokens_and_errors_are_the_tokenizer_s(kind: str, data: Path, tmp_path: 
     torch.testing.assert_close(errors, distortions(tokenizer, chunks), atol=1e-5, rtol=1e-4)
     assert token_set.info.prefixes == tuple(tokenizer.prefix_lengths())
     assert token_set.info.num_parts == len(list((token_set.root / "data").iterdir())) > 2
-    read = [token_set.read(part)[1].tolist() for part in range(token_set.info.num_parts)]
-    assert [row for part in read for row in part] == expected.tolist()
+    read = [token_set.read(part, tokenizer.max_tokens, 3) for part in range(token_set.info.num_parts)]
+    assert [row for part in read for _, tokens in part for row in tokens.tolist()] == expected.tolist()
 
 
 def test_a_selection_keeps_the_numbers_of_the_whole(data: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from oat.errors import InvalidOption, UnknownName
 from oat.tokenizers.ready_made import READY_MADE, find_tokenizer, names_for, path_of
 from tests.datasets import make_episodes, write_npz
 
-SHAPES = {"metaworld": (32, 4), "pusht": (32, 2)}
+SHAPES = {"metaworld": (32, 4), "pusht": (32, 2), "robosuite": (32, 7)}
 
 
 @pytest.mark.parametrize("name", READY_MADE)
@@ -43,7 +43,7 @@ def test_it_is_small_and_says_how_it_was_made(name: str) -> None:
 
 
 def test_an_unknown_name_lists_the_known() -> None:
-    with pytest.raises(UnknownName, match=r"Did you mean 'metaworld'\?.*Available: metaworld, pusht"):
+    with pytest.raises(UnknownName, match=r"Did you mean 'metaworld'\?.*Available: metaworld, pusht, robosuite"):
         oat.get_tokenizer("metaword")
 
 
@@ -52,6 +52,7 @@ def test_other_dimensions_are_told_which_fit(tmp_path: Path) -> None:
     with pytest.raises(InvalidOption, match=r"is for 4-D ones; of those in this package, pusht would fit"):
         encode_dataset(EncodeConfig(data, Path("metaworld"), tmp_path / "tokens"))
     assert names_for(4) == ["metaworld"]
+    assert names_for(7) == ["robosuite"]
     assert names_for(11) == []
 
 

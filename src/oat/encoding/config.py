@@ -10,6 +10,9 @@ from oat.errors import InvalidOption
 
 Backend = Literal["local", "ray"]
 
+LARGEST_PART = 1 << 20
+"""Chunks that a file may hold, so that what reads one knows how much that can be."""
+
 
 @dataclass(frozen=True)
 class EncodeConfig:
@@ -28,7 +31,7 @@ class EncodeConfig:
     errors: bool = True
     """Whether to decode every prefix of every chunk and write its error, which takes several times as long."""
     part_size: int = 65_536
-    """Chunks per file; after an interruption, whole files are kept."""
+    """Chunks per file, at most 1,048,576; after an interruption, whole files are kept."""
     workers: int | None = None
     """Processes that encode at the same time; by default one for each core."""
     backend: Backend = "local"
@@ -37,8 +40,7 @@ class EncodeConfig:
     """The Ray cluster's address; by default the one that is running here, else one is started for this."""
 
     def __post_init__(self) -> None:
-        if self.part_size < 1:
-            raise InvalidOption(f"part_size must be at least 1, got {self.part_size}")
+        check_part_size(self.part_size)
         check_workers(self.workers, self.backend, self.address)
 
 
@@ -65,6 +67,12 @@ class DecodeConfig:
 
     def __post_init__(self) -> None:
         check_workers(self.workers, self.backend, self.address)
+
+
+def check_part_size(part_size: int) -> None:
+    """Raise `InvalidOption` for files without chunks, and for absurdly large ones."""
+    if not 1 <= part_size <= LARGEST_PART:
+        raise InvalidOption(f"part_size must be in 1…{LARGEST_PART:,}, got {part_size}")
 
 
 def check_workers(workers: int | None, backend: Backend, address: str | None) -> None:

@@ -1,13 +1,12 @@
 """Encode and decode one part of a data set: what every worker does, wherever it runs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from jaxtyping import Int64
 from torch import Tensor
@@ -15,6 +14,7 @@ from torch import Tensor
 from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import Episodes, open_dataset
 from oat.data.transforms import transform_inputs
+from oat.encoding.part_files import Begins, part_file, write_part
 from oat.encoding.schemas import (
     action_schema,
     fixed_lists,
@@ -23,14 +23,16 @@ from oat.encoding.schemas import (
     token_columns,
     token_schema,
 )
-from oat.encoding.token_set import TokenSet, part_file
-from oat.errors import InvalidOption
-from oat.io.atomic import staged_file
+from oat.encoding.token_set import TokenSet
+from oat.errors import CorruptDataset, InvalidOption, InvalidTokens
 from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.measures import ChunkBatch, decode_prefixes, model_errors
 from oat.tokenizers.ready_made import names_for
+from oat.tokenizers.space import ActionSpace
+from oat.tokenizers.tokens import Tokens
 
-_BLOCK = 4096  # chunks computed at a time, which bounds the memory that it takes
+_CHUNKS = 4096  # at most computed at a time, which bounds the memory that it takes
+_STEPS = _CHUNKS * 32  # as are their steps, each of 32 numbers
 
 
 @runtime_checkable
@@ -77,16 +79,16 @@ def chunk_keys(
     return {"episode_index": episode, "frame_index": frame - whole.starts[episode], "index": frame, "task_index": tasks}
 
 
-def blocks(rows: range) -> Iterator[Int64[np.ndarray, " n"]]:
+def chunks_at_once(space: ActionSpace) -> int:
+    """Return how many chunks are computed together: fewer where they are long or have many numbers."""
+    longest = max(space.action_horizon, -(-space.action_horizon * space.action_dim // 32))
+    return max(1, min(_CHUNKS, _STEPS // longest))
+
+
+def blocks(rows: range, at_once: int) -> Iterator[Int64[np.ndarray, " n"]]:
     """Yield the numbers of a part's chunks, as many at a time as are computed together."""
-    for first in range(rows.start, rows.stop, _BLOCK):
-        yield np.arange(first, min(first + _BLOCK, rows.stop))
-
-
-def _write(file: Path, schema: pa.Schema, tables: Iterator[Mapping[str, pa.Array]]) -> None:
-    batches = [pa.table(dict(columns), schema=schema) for columns in tables]
-    with staged_file(file) as staging:
-        pq.write_table(pa.concat_tables(batches), staging, compression="zstd", write_page_checksum=True)
+    for first in range(rows.start, rows.stop, at_once):
+        yield np.arange(first, min(first + at_once, rows.stop))
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,8 @@ class PartEncoder:
         info = self.token_set.info
         schema = token_schema(len(info.prefixes), info.identity)
         rows = info.rows(part)
-        _write(part_file(self.token_set.root, part), schema, map(self._columns, blocks(rows)))
+        numbers = blocks(rows, chunks_at_once(self.tokenizer.space))
+        write_part(part_file(self.token_set.root, part), schema, map(self._columns, numbers))
         return len(rows)
 
     def _columns(self, numbers: Int64[np.ndarray, " n"]) -> dict[str, pa.Array]:
@@ -181,19 +184,28 @@ class PartDecoder:
 
     def write(self, part: int) -> int:
         """Decode one part into its file."""
-        keys, tokens = self.token_set.read(part)
-        time = self.job.num_actions or self.tokenizer.action_horizon
-        schema = action_schema(time, self.tokenizer.action_dim, self.job.identity(self.token_set))
+        space = self.tokenizer.space
+        source = part_file(self.token_set.root, part)
+        schema = action_schema(self._time, space.action_dim, self.job.identity(self.token_set))
+        read = self.token_set.read(part, self.tokenizer.max_tokens, chunks_at_once(space))
+        write_part(part_file(self.job.out, part), schema, (self._columns(*block, source) for block in read))
+        return len(self.token_set.info.rows(part))
 
-        def columns(rows: Int64[np.ndarray, " n"]) -> dict[str, pa.Array]:
-            chosen = tokens[torch.from_numpy(rows)]
-            shown = chosen if self.job.num_tokens is None else chosen[:, : self.job.num_tokens]
-            begins = {name: values[rows] for name, values in keys.items()}
-            actions = self.tokenizer.decode(shown, time, self._state(begins["index"]))
-            return key_columns(begins) | {"action": nested_lists(actions.cpu().numpy())}
+    @property
+    def _time(self) -> int:
+        return self.job.num_actions or self.tokenizer.action_horizon
 
-        _write(part_file(self.job.out, part), schema, map(columns, blocks(range(len(tokens)))))
-        return len(tokens)
+    def _columns(self, begins: Begins, tokens: Tokens, source: Path) -> dict[str, pa.Array]:
+        shown = tokens if self.job.num_tokens is None else tokens[:, : self.job.num_tokens]
+        try:
+            actions = self.tokenizer.decode(shown, self._time, self._state(begins["index"]))
+        except (InvalidTokens, IndexError) as error:
+            raise CorruptDataset(f"{source}: {error}") from error
+        return key_columns(begins) | {"action": nested_lists(actions.cpu().numpy())}
 
     def _state(self, frames: Int64[np.ndarray, " n"]) -> Tensor | None:
-        return None if self.states is None else torch.from_numpy(self.states[frames])
+        if self.states is None:
+            return None
+        if not ((frames >= 0) & (frames < self.states.shape[0])).all():
+            raise IndexError(f"it names frames that the data set, of {self.states.shape[0]}, has not")
+        return torch.from_numpy(self.states[frames])

@@ -6,24 +6,19 @@ encoding goes on with the parts that are missing.
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-import torch
-from jaxtyping import Int64
-
-from oat.encoding.schemas import IDENTITY, KEYS
-from oat.errors import CheckpointError, CorruptDataset, DatasetExists
+from oat.encoding.config import check_part_size
+from oat.encoding.part_files import Begins, part_file, read_identity, read_tokens
+from oat.errors import CheckpointError, CorruptDataset, DatasetExists, InvalidOption
 from oat.io.atomic import staged_file
 from oat.io.config_json import config_from_json, config_to_json
 from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.loading import load_tokenizer
 from oat.tokenizers.tokens import Tokens
+from oat.training.token_cache import tokenizer_fingerprint
 
 DESCRIPTION_FILE = "tokens.json"
 _FORMAT = {"format": "oat tokens", "version": 1}
@@ -49,6 +44,11 @@ class TokenSetInfo:
     tasks: tuple[str, ...]
     """Texts that `task_index` refers to."""
 
+    def __post_init__(self) -> None:
+        check_part_size(self.part_size)
+        if self.chunks < 0:
+            raise InvalidOption(f"there cannot be {self.chunks} chunks")
+
     @property
     def num_parts(self) -> int:
         """Return how many files there are when all is encoded."""
@@ -64,11 +64,6 @@ class TokenSetInfo:
         return {"tokenizer": self.tokenizer_fingerprint, "data": self.data_fingerprint, "prefixes": list(self.prefixes)}
 
 
-def part_file(root: Path, part: int) -> Path:
-    """Return where a part of a set of tokens or actions is."""
-    return root / "data" / f"part-{part:05d}.parquet"
-
-
 def missing_parts(root: Path, info: TokenSetInfo, identity: Mapping[str, Any]) -> list[int]:
     """Return the parts that are not there yet; raise `DatasetExists` for one that was made of something else."""
     missing = []
@@ -76,23 +71,9 @@ def missing_parts(root: Path, info: TokenSetInfo, identity: Mapping[str, Any]) -
         file = part_file(root, part)
         if not file.exists():
             missing.append(part)
-            continue
-        with explain_unreadable(file):
-            found = pq.read_metadata(file)
-        said = json.loads((found.metadata or {}).get(IDENTITY, b"null"))
-        if said != dict(identity) or found.num_rows != len(info.rows(part)):
+        elif read_identity(file) != (dict(identity), len(info.rows(part))):
             raise DatasetExists(f"{file} was made of other data, or in another way; another --out keeps both")
     return missing
-
-
-@contextmanager
-def explain_unreadable(file: Path) -> Iterator[None]:
-    """Raise `CorruptDataset` for a file that is not readable parquet."""
-    try:
-        yield
-    except (pa.ArrowException, OSError, KeyError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise CorruptDataset(f"{file}: not a readable part ({reason}); remove it to have it made again") from error
 
 
 @dataclass(frozen=True)
@@ -111,7 +92,7 @@ class TokenSet:
             if {name: described.pop(name, None) for name in _FORMAT} != _FORMAT:
                 raise ValueError(f"it is not of {_FORMAT['format']}, version {_FORMAT['version']}")
             return cls(root, config_from_json(TokenSetInfo, described))
-        except (OSError, ValueError, AttributeError, CheckpointError) as error:
+        except (OSError, ValueError, AttributeError, RecursionError, CheckpointError) as error:
             raise CorruptDataset(f"{root}: not what oat encode wrote ({file.name}: {error})") from error
 
     @classmethod
@@ -132,29 +113,27 @@ class TokenSet:
         return cls(root, info)
 
     def load_tokenizer(self) -> BaseTokenizer:
-        """Return the tokenizer that made the tokens."""
-        return load_tokenizer(self.root / "tokenizer")
+        """Return the tokenizer that made the tokens; raise `CorruptDataset` if another one lies there."""
+        tokenizer = load_tokenizer(self.root / "tokenizer")
+        info = self.info
+        said = (info.tokenizer_fingerprint, info.vocab_size, info.action_horizon, info.action_dim)
+        shape = (tokenizer.vocab_size, tokenizer.action_horizon, tokenizer.action_dim)
+        if said != (tokenizer_fingerprint(tokenizer), *shape):
+            raise CorruptDataset(f"{self.root}: the tokenizer in it is not the one that {DESCRIPTION_FILE} describes")
+        return tokenizer
 
     def check_complete(self) -> None:
         """Raise `CorruptDataset` where an encoding was not finished."""
-        missing = missing_parts(self.root, self.info, self.info.identity)
+        there = sum(1 for _ in (self.root / "data").glob("part-*.parquet"))
+        # Counted first: a description may promise more parts than could ever be looked for.
+        lacking = self.info.num_parts - there
+        missing = lacking if lacking > 0 else len(missing_parts(self.root, self.info, self.info.identity))
         if missing:
             raise CorruptDataset(
-                f"{self.root}: {len(missing)} of {self.info.num_parts} parts are missing; "
+                f"{self.root}: {missing} of {self.info.num_parts} parts are missing; "
                 "the same oat encode command makes them"
             )
 
-    def read(self, part: int) -> tuple[dict[str, Int64[np.ndarray, " chunks"]], Tokens]:
-        """Return where the chunks of a part begin, and their tokens."""
-        file = part_file(self.root, part)
-        with explain_unreadable(file):
-            table = pq.read_table(file, columns=[*KEYS, "tokens", "length"])
-        keys = {name: table[name].to_numpy() for name in KEYS}
-        lengths = torch.from_numpy(table["length"].to_numpy().astype(np.int64))
-        values = torch.from_numpy(table["tokens"].combine_chunks().flatten().to_numpy().astype(np.int64))
-        width = int(lengths.max()) if len(lengths) else 0
-        if int(lengths.sum()) != len(values):
-            raise CorruptDataset(f"{file}: its lengths are not those of its tokens")
-        ids = torch.zeros(len(lengths), width, dtype=torch.int64)
-        ids[torch.arange(width) < lengths[:, None]] = values
-        return keys, Tokens(ids, lengths)
+    def read(self, part: int, longest: int, at_once: int = 4096) -> Iterator[tuple[Begins, Tokens]]:
+        """Yield where the chunks of a part begin, and their at most `longest` tokens, some chunks at a time."""
+        return read_tokens(part_file(self.root, part), len(self.info.rows(part)), longest, at_once)

@@ -37,7 +37,7 @@ class LeRobotMetaWorldEnv(MetaWorldEnv):
         for camera in cameras:
             if camera != CAMERA:
                 raise unknown_name("camera", camera, [CAMERA])
-        if FULL_SIZE % image_size:
+        if cameras and FULL_SIZE % image_size:
             raise InvalidOption(f"image_size must divide {FULL_SIZE}, such as 96, 120 or 160, got {image_size}")
         super().__init__(task)
         self._image_size = image_size

@@ -22,11 +22,17 @@ class ReadyMade:
 READY_MADE = {
     "metaworld": ReadyMade(
         "MetaWorld's 50 tasks: three displacements of the hand, and the gripper",
-        "Apache-2.0; the demonstrations are of MetaWorld's own experts (MIT)",
+        "Apache-2.0; the demonstrations are of the experts in metaworld 3.1.1 (MIT, by the LICENSE that it installs)",
     ),
     "pusht": ReadyMade(
         "PushT: the two coordinates that the pusher goes to, in pixels",
-        "Apache-2.0; the demonstrations were published with diffusion_policy, whose code is MIT",
+        "Apache-2.0; the demonstrations are those that the README of real-stanford/diffusion_policy links to "
+        "(that repository's LICENSE is MIT; the data have none of their own there)",
+    ),
+    "robosuite": ReadyMade(
+        "end-effector actions in robosuite, from Lift, Can and Square: the hand's motion and turn, and the gripper",
+        "Apache-2.0; the demonstrations are of this project's own scripts, "
+        "in robosuite 1.4.0 (MIT, by the LICENSE that it installs)",
     ),
 }
 

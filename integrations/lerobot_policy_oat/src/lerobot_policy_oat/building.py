@@ -14,7 +14,6 @@ from oat.data.episodes import Episodes, open_dataset
 from oat.data.normalize import Normalizer, action_statistics
 from oat.errors import InvalidOption
 from oat.io.training_record import TrainingRecord
-from oat.nn.transformer import lay_out_by_rows
 from oat.policies import POLICIES, Policy
 from oat.policies.context import ContextConfig, describe_context
 from oat.policies.learning import PolicySetup
@@ -41,8 +40,6 @@ def policy_for(config: OATConfig, root: Path) -> Policy:
     policy = POLICIES.find(config.policy_kind).for_training(setup, config.chosen_preset().model)
     policy.context.fit(episodes)
     policy.training_record = TrainingRecord(data=str(root))
-    # LeRobot writes the optimizer's numbers, which lie as the parameters do, and refuses other layouts.
-    lay_out_by_rows(policy)
     return policy
 
 

@@ -2,9 +2,11 @@
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import torch
+from lerobot.configs.policies import PreTrainedConfig
 from lerobot.policies.pretrained import PreTrainedPolicy
 from lerobot.utils.constants import ACTION
 from torch import Tensor
@@ -12,6 +14,7 @@ from torch import Tensor
 from lerobot_policy_oat.building import policy_for
 from lerobot_policy_oat.configuration_oat import BCConfig, DPConfig, OATConfig, QueSTConfig
 from lerobot_policy_oat.observing import History, Reader
+from lerobot_policy_oat.restoring import local_folder, restore
 from oat.errors import InvalidOption
 from oat.interfaces import Observation
 from oat.nn.transformer import lay_out_by_rows
@@ -32,6 +35,8 @@ class OATPolicy(PreTrainedPolicy):
     ) -> None:
         super().__init__(config)
         self.policy = policy or _make(config, dataset_meta)
+        # LeRobot writes the optimizer's numbers, which lie as the parameters do, and refuses other layouts.
+        lay_out_by_rows(self.policy)
         config.description = describe_policy(self.policy)
         self._reader = Reader(self.policy.observed)
         self._decoding = self.policy.decodings(config.decoding_options())[0]
@@ -40,6 +45,19 @@ class OATPolicy(PreTrainedPolicy):
         self._episode = 0
         self._chunks = 0
         self.reset()
+
+    @classmethod
+    def from_pretrained(
+        cls, pretrained_name_or_path: str | Path, *, config: PreTrainedConfig | None = None, **options: Any
+    ) -> Self:
+        """Return the policy of a checkpoint; raise `CheckpointError` for one that describes more than it holds."""
+        folder = local_folder(pretrained_name_or_path, options)
+        if config is None:
+            config = PreTrainedConfig.from_pretrained(folder)
+        if isinstance(config, OATConfig) and config.description is not None:
+            options["policy"] = restore(config, config.description, folder)
+        loaded: Self = super().from_pretrained(folder, config=config, **options)
+        return loaded
 
     def get_optim_params(self) -> Any:
         """Return the parameters that learn: the tokenizer's do not."""
@@ -135,9 +153,7 @@ class BCPolicy(OATPolicy):
 def _make(config: OATConfig, dataset_meta: Any) -> Policy:
     """Return the policy that the configuration describes, or else a new one for the data set."""
     if config.description is not None:
-        policy = build_policy(config.description)
-        lay_out_by_rows(policy)
-        return policy
+        return build_policy(config.description)
     if dataset_meta is None:
         raise InvalidOption(
             f"a new {config.type} policy needs a data set to be trained on; to act, give a checkpoint: --policy.path"
