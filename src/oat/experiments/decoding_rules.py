@@ -16,6 +16,7 @@ from oat.tables.table import Table
 
 NAME = "table-decoding"
 _SAMPLES = 8
+_FEW = 4  # cost less than twice one
 _EXECUTED = (None, 8)  # the protocol's 16, and half as many
 _DELAYS = (0, 2, 4, 8)
 _TOKENS: dict[str, Any] = {"decoding": "tokens"}  # without a remainder: what the tokens alone decide
@@ -35,6 +36,7 @@ _TOKEN_RULES = (
 )
 _PREFIX_RULES = (
     DecodingRun(f"contrast of {_SAMPLES}", "contrast", {**_TOKENS, **_SEVERAL, "choose": "contrast"}),
+    DecodingRun(f"medoid of {_FEW}", "medoid-few", {**_TOKENS, "samples": _FEW, "choose": "medoid"}),
     DecodingRun(f"medoid of {_SAMPLES}, remainder", "medoid-remainder", {**_SEVERAL, "choose": "medoid"}),
 )
 _DENOISING_RULES = (
@@ -143,7 +145,7 @@ def tables(study: Study) -> list[Table]:
 def _claims(rows: Sequence[Row]) -> Iterator[Claim]:
     """Yield the claims that each of OAT's rules is better than sampling, and than the most likely tokens."""
     known = {row.label for row in rows}
-    for rule in (*_TOKEN_RULES[2:], *_PREFIX_RULES[:1]):
+    for rule in (*_TOKEN_RULES[2:], *_PREFIX_RULES[:2]):
         better = f"OAT_8 {rule.label}"
         for usual in (SAMPLING, GREEDY):
             worse = f"OAT_8 {usual.label}"

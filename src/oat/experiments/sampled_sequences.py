@@ -14,7 +14,7 @@ from oat.tokenizers import FASTTokenizer
 from oat.training.policies import observation_of
 
 TEMPERATURES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
-TOP_KS = (TokenDecoding().top_k, None)
+TOP_KS: tuple[int | None, ...] = (10, None)  # as the paper samples, and among all
 """Numbers of likeliest tokens that are sampled among: as policies usually do, and None for all."""
 
 

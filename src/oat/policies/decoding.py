@@ -15,8 +15,6 @@ from oat.policies.choosing import MEDOID, ChoosingRule
 from oat.policies.stopping import DepthRule
 
 Each = TypeVar("Each")
-PerPosition = Each | tuple[Each, ...]
-"""One value for all positions of a sequence, or one for each; the last of them holds for those that follow."""
 
 
 class Decoding(ABC):
@@ -79,9 +77,9 @@ class TokenDecoding(SampledDecoding):
 
     num_tokens: int | None = None
     """K: stop after this many tokens, where every prefix decodes; None for all."""
-    temperature: PerPosition[float] = 1.0
+    temperature: float | tuple[float, ...] = 1.0
     """Divides the logits: below 1 sharper, above 1 flatter; for all tokens, or for the first, the second, …"""
-    top_k: PerPosition[int | None] = 10
+    top_k: int | tuple[int | None, ...] | None = 10
     """Sample among the most likely tokens only; None among all; for all tokens, or for the first, the second, …"""
     greedy: bool = False
     """Always the most likely token."""
@@ -188,8 +186,8 @@ class DecodingOptions:
 
     num_tokens: tuple[int | None, ...] = ()
     """Prefix lengths, one decoding for each; by default all tokens, counted where every prefix decodes."""
-    temperature: PerPosition[float] = TokenDecoding.temperature
-    top_k: PerPosition[int | None] = TokenDecoding.top_k
+    temperature: float | tuple[float, ...] = TokenDecoding.temperature
+    top_k: int | tuple[int | None, ...] | None = TokenDecoding.top_k
     greedy: bool | None = None
     """Whether to take the most likely token; None as the policy was trained for, unless sampling is described."""
     num_actions: int | None = None
@@ -338,12 +336,12 @@ def likely_tokens(decoding: TokenDecoding, outputs: int, place: int = 0) -> int:
     return min(at_position(decoding.top_k, place) or outputs, outputs)
 
 
-def each_position(values: PerPosition[Each]) -> tuple[Each, ...]:
+def each_position(values: Each | tuple[Each, ...]) -> tuple[Each, ...]:
     """Return the values that positions have, of which the last holds for those that follow."""
     return values if isinstance(values, tuple) else (values,)
 
 
-def at_position(values: PerPosition[Each], place: int) -> Each:
+def at_position(values: Each | tuple[Each, ...], place: int) -> Each:
     """Return the value at a place, counted from 0."""
     every = each_position(values)
     return every[min(place, len(every) - 1)]

@@ -229,18 +229,20 @@ class BasePredictor(ABC):
     ) -> Chunk:
         samples = decoding.samples
         rows = len(chunk.actions) // samples
-        actions = chunk.actions.unflatten(0, (rows, samples))
+        shape = chunk.actions.shape[1:]
+        actions = chunk.actions.reshape(rows, samples, *shape)
         valid = chunk.valid.view(rows, samples)
         device = actions.device
         scale = self.action_scale.to(device)
         likelihoods = chunk.log_probabilities
+        theirs = shape if negatives is None else negatives.actions.shape[1:]
         candidates = Candidates(
             actions / scale,
             valid,
             decoding.executed or actions.shape[2],
             None if likelihoods is None else likelihoods.sum(1).view(rows, samples),
             None if previous is None else previous.actions.to(device) / scale,
-            None if negatives is None else negatives.actions.to(device).unflatten(0, (rows, -1)) / scale,
+            None if negatives is None else negatives.actions.to(device).reshape(rows, -1, *theirs) / scale,
         )
         best = choose(decoding.choose, candidates, decoding.commit)
         chosen = chunk[torch.arange(rows, device=device) * samples + best]

@@ -168,7 +168,7 @@ def train_head(policy: AutoregressivePolicy, taught: Prefixes, config: Calibrate
             # After the last token there is no further drop to predict.
             loss = F.mse_loss(predicted[..., 0], errors[rows]) + F.mse_loss(predicted[:, :-1, 1], drops[rows, :-1])
             optimizer.zero_grad()
-            loss.backward()
+            torch.autograd.backward(loss)
             optimizer.step()
             schedule.step()
             bar.advance(1)
