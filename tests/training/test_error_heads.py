@@ -17,7 +17,8 @@ from oat.policies.error_head import ErrorHead
 from oat.policies.stopping import Residual, Value
 from oat.training.config import CalibrateConfig
 from oat.training.error_heads import _windows, calibrate, measure_prefixes, stop_by
-from tests.policies.small import DIM, STATE_DIM, autoregressive, observe, policy_of
+from tests.policies.small import STATE_DIM, autoregressive, observe, policy_of
+from tests.tokenizers.fitted import DIM
 
 EXECUTED = 8
 
@@ -115,4 +116,4 @@ def test_what_cannot_be_calibrated_is_refused(tmp_path: Path) -> None:
         calibrate(CalibrateConfig(tmp_path / "oat", data, tmp_path / "head", execute=17))
     for options in ({"share": 1.0}, {"steps": 0}, {"learning_rate": 0.0}):
         with pytest.raises(InvalidOption):
-            CalibrateConfig(tmp_path, data, tmp_path, **options)  # type: ignore[arg-type]
+            CalibrateConfig(tmp_path, data, tmp_path, **options)
