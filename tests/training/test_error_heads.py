@@ -1,5 +1,6 @@
 """`oat calibrate`: the share of stopped chunks that is within the bound holds on demonstrations it has not seen."""
 
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -95,13 +96,14 @@ def test_generating_gives_the_states_that_teaching_gave(calibrated: tuple[Autore
 def test_percentages_are_of_what_held_out_chunks_have(
     calibrated: tuple[AutoregressivePolicy, ErrorHead], tmp_path: Path
 ) -> None:
-    _, head = calibrated
+    head = deepcopy(calibrated[1])
+    head.means.copy_(torch.linspace(0.8, 0.1, len(head.means)))  # as of a tokenizer whose tokens help
     head.save(tmp_path / "head", TrainingRecord())
     residual, value = stopping_rules(("residual=50%", "value=10%"), tmp_path / "head")
     assert isinstance(residual, Residual)
     assert isinstance(value, Value)
-    assert residual.epsilon == pytest.approx(float(head.margin * (head.means[-1] + head.means[0]) / 2))
-    assert value.price == pytest.approx(float(head.means[0] - head.means[-1]) / 70)
+    assert residual.epsilon == pytest.approx(0.45 * float(head.margin))
+    assert value.price == pytest.approx(0.01)
     with pytest.raises(InvalidOption, match="a percentage is for"):
         stopping_rules(("fixed=50%",), None)
 
