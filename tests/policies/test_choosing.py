@@ -24,7 +24,8 @@ from oat.policies.choosing import (
 from oat.policies.decoding import DecodingOptions, SampledDecoding
 from oat.tokenizers.space import ActionSpace
 from tests.export.exported import exported
-from tests.policies.small import DIM, HORIZON, autoregressive, choose_rows, diffusion, knowing, observe, policy_of
+from tests.policies.small import autoregressive, choose_rows, diffusion, knowing, observe, policy_of
+from tests.tokenizers.fitted import DIM, HORIZON
 
 SAMPLES = 5
 EVERY = ("oat", "quest", "diffusion")

@@ -81,7 +81,7 @@ def test_exports_and_streams_stop_alike() -> None:
 
 def test_random_depth_has_the_distribution_it_is_given() -> None:
     rule = RandomDepth.like({1: 10, 2: 30, 8: 60})
-    assert rule.shares == (0.1, 0.3, 0, 0, 0, 0, 0, 0.6)
+    assert list(rule.shares) == [0.1, 0.3, 0, 0, 0, 0, 0, 0.6]
     assert rule.name == "random-depth=10/30/0/0/0/0/0/60"
     policy = autoregressive("oat")
     count = 2000

@@ -5,7 +5,7 @@ import torch
 
 from oat.errors import InvalidOption
 from oat.policies import Noise, TokenDecoding
-from oat.policies.decoding import gumbel, likely_tokens, sample, token_noise
+from oat.policies.decoding import at_position, gumbel, likely_tokens, sample, token_noise
 from tests.policies.small import KINDS, autoregressive, choose_rows, observe, policy_of
 
 EVERY_KIND = (*KINDS, "diffusion", "regression")
@@ -14,7 +14,9 @@ EVERY_KIND = (*KINDS, "diffusion", "regression")
 def _frequencies(logits: torch.Tensor, decoding: TokenDecoding, draws: int = 40_000) -> torch.Tensor:
     noise = gumbel(torch.rand(draws, len(logits), generator=torch.Generator().manual_seed(0)))
     rows = logits.expand(draws, -1)
-    chosen, log_probabilities = sample(rows, noise, decoding.temperature, likely_tokens(decoding, len(logits)))
+    chosen, log_probabilities = sample(
+        rows, noise, at_position(decoding.temperature, 0), likely_tokens(decoding, len(logits))
+    )
     torch.testing.assert_close(log_probabilities, logits.log_softmax(-1)[chosen])  # before temperature and top-k
     return torch.bincount(chosen, minlength=len(logits)) / draws
 

@@ -31,8 +31,9 @@ from oat.serving.config import ServeConfig
 from oat.serving.messages import pack, unpack
 from oat.serving.server import PolicyServer, load_servable
 from tests.export.exported import exported
-from tests.policies.small import DIM, STATE_DIM, autoregressive, policy_of
+from tests.policies.small import STATE_DIM, autoregressive, policy_of
 from tests.serving.running import serving
+from tests.tokenizers.fitted import DIM
 
 pytestmark = pytest.mark.filterwarnings("ignore:connect.. must be used as a context manager")
 
