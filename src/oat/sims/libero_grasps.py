@@ -82,32 +82,34 @@ def around(scene: Scene, thing: Thing) -> Target:
     return scene.roomiest(thing, [grasp(swing) for swing in (0.2 * scene.manner.grasp[1], 0.5, -0.5)])
 
 
-def rim(middle: float, radius: float) -> Callable[[Scene, Thing], Target]:
+def rim(middle: float, radius: float, lean: float = 0.0) -> Callable[[Scene, Thing], Target]:
     """Return the grasp of a cup: one finger inside, one outside, on a side beside the handle.
 
-    `middle` says where along the body's x the cup's axis is, `radius` how far its wall is from there.
+    `middle` says where along the body's x the cup's axis is, `radius` how far its wall is from there, and `lean` how
+    far the hand leans back from what is to its left, such as a cabinet.
     """
 
     def grasp(scene: Scene, thing: Thing) -> Target:
-        first = 1.0 if scene.manner.grasp[1] > 0 else -1.0
+        near = -1.0 if thing.rotation[0, 1] > 0 else 1.0  # on the robot's side the arm need not stretch
         swing = 0.4 * scene.manner.grasp[2]
 
         def at(side: float) -> Target:
             def target() -> Pose:
                 outward = np.array([np.sin(swing), side * np.cos(swing), 0.0])
                 axis = np.array([middle, (thing.low + thing.high)[1] / 2, thing.high[2] - _FINGERS])
-                return Pose(thing.at(axis + radius * outward), scene.hand.level(yaw_of(thing.rotation @ outward)))
+                rotation = scene.hand.facing(np.array([0.0, lean, -1.0]), thing.rotation @ outward)
+                return Pose(thing.at(axis + radius * outward), rotation)
 
             return target
 
-        return scene.roomiest(thing, [at(first), at(-first)])
+        return scene.roomiest(thing, [at(near), at(-near)])
 
     return grasp
 
 
 def knob(scene: Scene, thing: Thing) -> Target:
     """Return the grasp of a moka pot: by the knob on its lid, below which it hangs straight."""
-    return lambda: Pose(thing.at(np.array([0, 0, 0.078])), scene.hand.level(yaw_of(thing.rotation[:, 0])))
+    return lambda: Pose(thing.at(np.array([0.0, 0.0, 0.084])), scene.hand.level(yaw_of(thing.rotation[:, 0])))
 
 
 def handle(scene: Scene, thing: Thing) -> Target:
@@ -124,7 +126,7 @@ def handle(scene: Scene, thing: Thing) -> Target:
 GRASPS: dict[str, Callable[[Scene, Thing], Target]] = {
     "porcelain_mug": rim(0.012, 0.039),
     "white_yellow_mug": rim(-0.0185, 0.042),
-    "akita_black_bowl": rim(0.0, 0.047),
+    "akita_black_bowl": rim(0.0, 0.047, lean=0.45),
     "moka_pot": knob,
 }
 """How things are grasped that are neither boxes nor cans."""

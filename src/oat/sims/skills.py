@@ -223,7 +223,7 @@ class _Lying:
     def __call__(self) -> bool:
         self._heights.append(float(self._thing.position[2]))
         stopped = len(self._heights) > 12 and self._heights[-12] - self._heights[-1] < 0.002
-        return stopped or self._heights[-1] < self._spot()[2] + 0.003
+        return stopped or bool(self._heights[-1] < self._spot()[2] + 0.003)
 
 
 def reached(hand: Hand, target: Target, tolerance: float, turn_tolerance: float = 0.06) -> Callable[[], bool]:
