@@ -7,9 +7,9 @@ python benchmarks/robosuite_versions.py play --plan out/plan.npz --out out/1.5.n
 OLD/bin/python benchmarks/robosuite_versions.py play --plan out/plan.npz --out out/1.4.npz
 python benchmarks/robosuite_versions.py compare --plan out/plan.npz --one out/1.4.npz --other out/1.5.npz
 
-OLD is an environment with `pip install numpy mujoco==3.3.0 robosuite==1.4.0 bddl==1.0.1 easydict cloudpickle future
-matplotlib pyyaml termcolor tqdm torch` and `pip install --no-deps hf-libero==0.1.4`. RoboMimic's tasks are acted by our
-experts, LIBERO's by smooth random motions; OAT_LIBERO_ASSETS says where LIBERO's meshes are.
+OLD is an environment with torch, mujoco 3.3.0, robosuite 1.4.0, bddl 1.0.1, easydict, cloudpickle, future, matplotlib,
+pyyaml, termcolor, tqdm and, without what it declares, hf-libero 0.1.4. RoboMimic's tasks are acted by our experts,
+LIBERO's by smooth random motions; OAT_LIBERO_ASSETS says where LIBERO's meshes are.
 """
 
 import argparse
