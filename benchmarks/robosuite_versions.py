@@ -43,9 +43,10 @@ NEW_OPTIONS: dict[str, Any] = {"renderer": "mujoco", "lite_physics": False}
 
 def plan(out: Path, episodes: int, steps: int) -> None:
     """Write initial states and actions: of our experts for RoboMimic, smooth random ones for LIBERO."""
+    from oat.sims.hand import Manner
     from oat.sims.libero import Libero
     from oat.sims.robomimic import RoboMimic
-    from oat.sims.robomimic_experts import EXPERTS, Manner
+    from oat.sims.robomimic_experts import EXPERTS
 
     written: dict[str, np.ndarray] = {}
     robomimic = RoboMimic()
@@ -83,9 +84,9 @@ def smooth_actions(seed: int, steps: int) -> np.ndarray:
     """Return motions that wander down to the table and back, with a gripper that opens and closes."""
     random = np.random.default_rng(seed)
     times = np.arange(steps)[:, None] / steps
-    waves = sum(
-        random.normal(0, 0.5 / order, 7) * np.sin(2 * np.pi * (order * times + random.random(7))) for order in (1, 2, 4)
-    )
+    waves = np.zeros((steps, 7))
+    for order in (1, 2, 4):
+        waves += random.normal(0, 0.5 / order, 7) * np.sin(2 * np.pi * (order * times + random.random(7)))
     waves[:, 2] -= 0.5 * np.sin(2 * np.pi * times[:, 0])  # down first
     waves[:, 3:6] *= 0.3
     waves[:, 6] = np.sign(waves[:, 6])

@@ -22,7 +22,7 @@ from oat.data.episodes import STATE, Episodes
 from oat.policies import AutoregressivePolicy
 from oat.policies.config import AutoregressiveConfig
 from oat.policies.context import describe_context
-from oat.sims import libero, pusht, robocasa
+from oat.sims import libero, pusht, robocasa_assets
 from tests.datasets import make_episodes, write_lerobot
 from tests.texts import PAGES, RESULTS, ROOT, blocks, inline_code, name_of, shell_commands
 from tests.tokenizers.fitted import DIM, fitted
@@ -142,7 +142,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_assets_are_got_as_errors_say() -> None:
     text = (ROOT / "docs/simulators.md").read_text()
-    for command in (libero.DOWNLOAD_COMMAND, libero.DEMONSTRATIONS, pusht.DEMONSTRATIONS, robocasa.DOWNLOAD_COMMAND):
+    for command in (libero.DOWNLOAD_COMMAND, libero.DEMONSTRATIONS, pusht.DEMONSTRATIONS, robocasa_assets.DOWNLOAD_COMMAND):
         assert command in text
 
 
