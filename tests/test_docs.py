@@ -142,7 +142,12 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_assets_are_got_as_errors_say() -> None:
     text = (ROOT / "docs/simulators.md").read_text()
-    for command in (libero.DOWNLOAD_COMMAND, libero.DEMONSTRATIONS, pusht.DEMONSTRATIONS, robocasa_assets.DOWNLOAD_COMMAND):
+    for command in (
+        libero.DOWNLOAD_COMMAND,
+        libero.DEMONSTRATIONS,
+        pusht.DEMONSTRATIONS,
+        robocasa_assets.DOWNLOAD_COMMAND,
+    ):
         assert command in text
 
 
