@@ -7,9 +7,9 @@ python benchmarks/robosuite_versions.py play --plan out/plan.npz --out out/1.5.n
 OLD/bin/python benchmarks/robosuite_versions.py play --plan out/plan.npz --out out/1.4.npz
 python benchmarks/robosuite_versions.py compare --plan out/plan.npz --one out/1.4.npz --other out/1.5.npz
 
-OLD is an environment with `pip install numpy mujoco==3.3.0 robosuite==1.4.0 bddl==1.0.1 easydict cloudpickle future
-matplotlib pyyaml termcolor tqdm torch` and `pip install --no-deps hf-libero==0.1.4`. RoboMimic's tasks are acted by our
-experts, LIBERO's by smooth random motions; OAT_LIBERO_ASSETS says where LIBERO's meshes are.
+OLD is an environment with torch, mujoco 3.3.0, robosuite 1.4.0, bddl 1.0.1, easydict, cloudpickle, future, matplotlib,
+pyyaml, termcolor, tqdm and, without what it declares, hf-libero 0.1.4. RoboMimic's tasks are acted by our experts,
+LIBERO's by smooth random motions; OAT_LIBERO_ASSETS says where LIBERO's meshes are.
 """
 
 import argparse
@@ -187,13 +187,13 @@ def compare(plan: Path, one: Path, other: Path) -> None:
     first = np.load(one)
     second = np.load(other)
     print_line(f"robosuite {first['version']} and {second['version']}: median (largest) distance in mm\n")
-    print_line("| task | episodes | hand after 1 step | 10 | 50 | last | objects, last | success in both / either |")
+    print_line("| task | episodes | hand after 1 step | 10 | 40 | last | objects, last | success in both / either |")
     print_line("|---|---|---|---|---|---|---|---|")
     keys = sorted(name.removesuffix("/actions") for name in planned if name.endswith("/actions"))
     for task in dict.fromkeys(key.rpartition("/")[0] for key in keys):
         mine = [key for key in keys if key.startswith(f"{task}/")]
         apart = [1000 * np.linalg.norm(first[f"{key}/path"] - second[f"{key}/path"], axis=-1) for key in mine]
-        cells = [spread([distance[step, 0] for distance in apart]) for step in (1, 10, 50, -1) if step < len(apart[0])]
+        cells = [spread([distance[step, 0] for distance in apart]) for step in (1, 10, 40, -1)]
         cells.append(spread([distance[-1, 1:].max() for distance in apart]))
         solved = [(first[f"{key}/success"].any(), second[f"{key}/success"].any()) for key in mine]
         cells.append(f"{sum(all(pair) for pair in solved)} / {sum(any(pair) for pair in solved)}")
@@ -201,8 +201,8 @@ def compare(plan: Path, one: Path, other: Path) -> None:
 
 
 def spread(values: list[float]) -> str:
-    """Return the median and the largest value."""
-    return f"{np.median(values):.2g} ({max(values):.2g})"
+    """Return the median and the largest value in millimetres."""
+    return f"{np.median(values):.3f} ({max(values):.3f})"
 
 
 def print_line(text: str) -> None:

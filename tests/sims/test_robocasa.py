@@ -105,6 +105,7 @@ def test_importing_says_nothing_and_leaves_numpy_its_version() -> None:
 
 
 @needs_assets
+@pytest.mark.timeout(900)  # kitchens take seconds to build
 @pytest.mark.parametrize("task", TASKS)
 def test_equal_conditions_start_and_go_on_equal(task: str, starts: Path) -> None:
     """Whatever went before; another condition is another kitchen."""
@@ -150,6 +151,7 @@ def test_another_process_starts_at_the_same_stored_state(starts: Path) -> None:
 
 
 @needs_assets
+@pytest.mark.timeout(900)  # 400 steps of 30 ms and three kitchens, on a machine that others use, too
 def test_steps_are_robosuites_own_bit_for_bit(starts: Path) -> None:
     ours, own = final_states(build("TurnOffSinkFaucet", starts), 3, random_actions(200))
     np.testing.assert_array_equal(ours, own)

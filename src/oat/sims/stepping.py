@@ -54,10 +54,10 @@ class Stepper:
         self._physics[0].opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_SENSOR
 
     def _list_parts(self, robot: Any) -> list["_Part"]:
-        """Return the parts of a robot that are controlled, with controllers that look at shared values."""
+        """Return the parts of a robot that are commanded at every substep, and let their controllers share values."""
         parts = []
         for name, controller in robot.composite_controller.part_controllers.items():
-            if robot._enabled_parts.get(name, False):
+            if robot._enabled_parts.get(name, False) and not _commands_once(controller):
                 self._values.serve(controller)
                 parts.append(_Part(robot, name, controller))
         return parts
@@ -79,6 +79,14 @@ class Stepper:
             self._finish(model, data)
         env.timestep += 1
         env.cur_time += env.control_timestep
+
+
+def _commands_once(controller: Any) -> bool:
+    """Return whether a controller's command follows from its goal alone, so that the first substep gives it for all."""
+    grippers = import_extra("robosuite.controllers.parts.gripper", "robosuite")
+    wheels = import_extra("robosuite.controllers.parts.mobile_base", "robosuite")
+    kinds = (grippers.SimpleGripController, wheels.MobileBaseJointVelocityController)
+    return isinstance(controller, kinds) and controller.interpolator is None
 
 
 class _Part:
@@ -113,7 +121,7 @@ class _SharedValues:
         self.view = SimpleNamespace(model=sim.model, data=_View(sim.data, self), forward=sim.forward)
 
     def serve(self, controller: Any) -> None:
-        """Make a controller look here; those of wheels and the like look at nothing that takes time."""
+        """Make a controller look here, if it looks at anything that takes time."""
         controllers = import_extra("robosuite.controllers.parts.controller", "robosuite")
         if isinstance(controller, controllers.Controller):
             controller.sim = self.view
