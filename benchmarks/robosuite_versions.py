@@ -43,9 +43,10 @@ NEW_OPTIONS: dict[str, Any] = {"renderer": "mujoco", "lite_physics": False}
 
 def plan(out: Path, episodes: int, steps: int) -> None:
     """Write initial states and actions: of our experts for RoboMimic, smooth random ones for LIBERO."""
+    from oat.sims.hand import Manner
     from oat.sims.libero import Libero
     from oat.sims.robomimic import RoboMimic
-    from oat.sims.robomimic_experts import EXPERTS, Manner
+    from oat.sims.robomimic_experts import EXPERTS
 
     written: dict[str, np.ndarray] = {}
     robomimic = RoboMimic()
