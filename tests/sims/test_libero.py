@@ -130,9 +130,9 @@ def test_the_expert_puts_the_book_into_the_caddy() -> None:
 
 def test_every_goal_of_every_task_has_means() -> None:
     """What the tasks' definitions ask for, an expert knows how to do, so that none fails for want of an entry."""
-    from libero.libero.envs.bddl_utils import robosuite_parse_problem
-
     folder = Path(str(import_libero().__file__)).parent / "bddl_files/libero_10"
+    from libero.libero.envs.bddl_utils import robosuite_parse_problem  # only now it asks nothing
+
     goals = [goal for file in folder.glob("*.bddl") for goal in robosuite_parse_problem(str(file))["goal_state"]]
     assert len(goals) == 20
     for name, *arguments in goals:
