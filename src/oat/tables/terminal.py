@@ -6,6 +6,8 @@ from rich.table import Table as RichTable
 
 from oat.tables.table import Table
 
+_WORD = 16  # characters of a word in a row's name that are kept together
+
 
 def make_rich_table(title: str, *columns: str) -> RichTable:
     """Return an empty table of our look, for cells that are more than text."""
@@ -27,5 +29,7 @@ def to_terminal(table: Table) -> RichTable:
         drawn.add_row(*map(escape, row))
     for column, cells in zip(drawn.columns, zip(table.columns, *table.rows, strict=True), strict=True):
         column.no_wrap = not any(" " in cell for cell in cells)  # where it is narrow, wrap what has words first
+    named = [word for row in table.rows for word in row[0].split()]
+    drawn.columns[0].min_width = min(_WORD, max(map(len, named), default=0))  # names stay whole, if others must give way
     drawn.caption = escape("\n".join(f"· {note}" for note in table.notes))
     return drawn
