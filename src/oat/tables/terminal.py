@@ -30,6 +30,7 @@ def to_terminal(table: Table) -> RichTable:
     for column, cells in zip(drawn.columns, zip(table.columns, *table.rows, strict=True), strict=True):
         column.no_wrap = not any(" " in cell for cell in cells)  # where it is narrow, wrap what has words first
     named = [word for row in table.rows for word in row[0].split()]
-    drawn.columns[0].min_width = min(_WORD, max(map(len, named), default=0))  # names stay whole, if others must give way
+    # Names stay whole where other columns can give way.
+    drawn.columns[0].min_width = min(_WORD, max(map(len, named), default=0))
     drawn.caption = escape("\n".join(f"· {note}" for note in table.notes))
     return drawn
