@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Make the tokenizers that come with the package, in OUT, and put them into src/oat/tokenizers/ready_made_checkpoints.
 # usage: make-tokenizers.sh OUT PUSHT [NAME…]      PUSHT is pusht_cchi_v7_replay.zarr
-# They take three minutes (metaworld), half a minute (pusht) and two minutes (robosuite) of one core.
+# They take three minutes (metaworld and pusht) and two minutes (robosuite) of one core.
 set -euo pipefail
 pusht=$(realpath "$2")
 target="$(realpath "$(dirname "$0")/..")/src/oat/tokenizers/ready_made_checkpoints"
@@ -25,7 +25,7 @@ for name in "$@"; do
             fit metaworld metaworld-demos "${small[@]}" --steps 2000 ;;
         pusht)
             ln -sfn "$pusht" pusht_cchi_v7_replay.zarr
-            fit pusht pusht_cchi_v7_replay.zarr --preset tiny --steps 400 --validate-every 200 ;;
+            fit pusht pusht_cchi_v7_replay.zarr "${small[@]}" --steps 2000 ;;
         robosuite)
             [ -d robosuite-demos ] || oat collect robomimic --tasks lift can square --episodes 40 --out robosuite-demos
             # Within [-1, 1] by definition, for every arm; the scripts themselves hardly tilt the hand.

@@ -34,9 +34,9 @@ def test_another_generation_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         import_robosuite()
 
 
-def test_a_missing_robosuite_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_robosuite_names_the_extra_and_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "robosuite", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'ordered-action-tokenization\[robosuite\]'"):
+    with pytest.raises(MissingExtra, match=r"ordered-action-tokenization\[robosuite\]' && pip install --no-deps praxis"):
         import_robosuite()
 
 

@@ -21,9 +21,9 @@ import numpy as np
 from jaxtyping import Float, Float32, Float64, UInt8
 
 from oat.data.episodes import IMAGES, STATE
-from oat.errors import InvalidActions, SimulatorError
+from oat.errors import InvalidActions, MissingExtra, SimulatorError
 from oat.interfaces import Outcome
-from oat.io.extras import import_extra
+from oat.io.extras import DISTRIBUTION, import_extra
 from oat.sims.rendering import CameraRenderer, prepare_graphics, project
 from oat.sims.stepping import PlainStepper, Stepper
 
@@ -37,7 +37,8 @@ BUILD_OPTIONS: Mapping[str, Any] = {
     "seed": 0,  # what a build draws, such as the size of Lift's cube, is alike in every process
 }
 GENERATION = "1.5"
-INSTALL_COMMAND = "pip install --no-deps praxis-robosuite==1.5.2.post1"
+UPGRADE_COMMAND = "pip install --no-deps praxis-robosuite==1.5.2.post1"
+INSTALL_COMMAND = f"pip install '{DISTRIBUTION}[robosuite]' && {UPGRADE_COMMAND}"
 ARM = "right"  # as robosuite calls the only arm
 _COLLISION_GROUP = 0  # the geometries that robosuite does not show
 
@@ -45,12 +46,15 @@ _COLLISION_GROUP = 0  # the geometries that robosuite does not show
 def import_robosuite() -> ModuleType:
     """Import robosuite without its log file, its messages and its own choice of a graphics library."""
     prepare_graphics()
-    if "robosuite" not in sys.modules and (package := importlib.util.find_spec("robosuite")):
+    if sys.modules.get("robosuite") is None:
+        package = importlib.util.find_spec("robosuite")
+        if package is None:  # no extra brings it: what it declares would change other packages' versions
+            raise MissingExtra(f"robosuite is not installed: {INSTALL_COMMAND}")
         _settle_macros(Path(str(package.origin)).with_name("macros.py"))
     robosuite = import_extra("robosuite", "robosuite")
     if not robosuite.__version__.startswith(GENERATION):
         raise SimulatorError(
-            f"this is written for robosuite {GENERATION}, and {robosuite.__version__} is installed: {INSTALL_COMMAND}"
+            f"this is written for robosuite {GENERATION}, and {robosuite.__version__} is installed: {UPGRADE_COMMAND}"
         )
     return robosuite
 
