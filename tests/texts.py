@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import dropwhile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -11,6 +12,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *so
 """What documents the project; results/ documents what was measured with it."""
 RESULTS = sorted((ROOT / "results").glob("*.md"))
 _FENCE = re.compile(r"^( *)```(\w+)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+_ASSIGNMENT = re.compile(r"[A-Z_]+=")  # before a program: its environment
 _SEPARATORS = {";", "&&", "||", "|", "do", "done", "then", "fi"}
 
 
@@ -55,8 +57,8 @@ def commands(script: str) -> Iterator[Command]:
             continue
         if simple[:1] == ["for"]:
             variables[simple[1]] = simple[3]
-        elif simple:
-            yield Command(tuple(_fill(each, variables) for each in simple))
+        elif program := list(dropwhile(_ASSIGNMENT.match, simple)):
+            yield Command(tuple(_fill(each, variables) for each in program))
         simple = []
 
 
