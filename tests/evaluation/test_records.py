@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from oat.errors import CorruptDataset
-from oat.evaluation.records import EpisodeKey, EpisodeRecord, RecordLog, read_records
+from oat.evaluation.records import EpisodeKey, EpisodeRecord, RecordLog, find_records, read_records
 
 
 def record(condition: int) -> EpisodeRecord:
@@ -31,6 +31,19 @@ def test_a_log_continues_where_it_was(tmp_path: Path) -> None:
     again.append(record(3))
     again.close()
     assert read_records(path) == [record(1), record(2), record(3)]
+
+
+def test_records_are_found_in_a_folder_compressed_or_not(tmp_path: Path) -> None:
+    log = RecordLog(tmp_path / "records.jsonl")
+    log.append(record(1))
+    log.close()
+    plain = tmp_path / "records.jsonl"
+    published = tmp_path / "published" / "records.jsonl.gz"
+    published.parent.mkdir()
+    published.write_bytes(gzip.compress(plain.read_bytes()))
+    assert find_records(tmp_path) == plain
+    assert find_records(plain) == plain
+    assert read_records(find_records(published.parent)) == [record(1)]
 
 
 @pytest.mark.parametrize("kept", [1, 41, 42, 43, -2, -1])

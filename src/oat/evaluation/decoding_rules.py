@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from oat.errors import InvalidOption, unknown_name
-from oat.evaluation.records import COMPRESSED_RECORDS_FILE, RECORDS_FILE, read_records
+from oat.evaluation.records import find_records, read_records
 from oat.io.checkpoints import find_checkpoint, fingerprint
 from oat.policies import load_policy
 from oat.policies.choosing import ChoosingRule, make_choosing_rule
@@ -90,6 +90,4 @@ def _stopping_rule(named: str, head: ErrorHead | None) -> DepthRule:
 
 def count_depths(folder: Path) -> Counter[int]:
     """Return how many chunks of an evaluation had how many tokens."""
-    files = [folder / RECORDS_FILE, folder / COMPRESSED_RECORDS_FILE]
-    found = next((file for file in files if file.exists()), files[0])
-    return Counter(tokens for record in read_records(found) for tokens in record.chunk_tokens)
+    return Counter(tokens for record in read_records(find_records(folder)) for tokens in record.chunk_tokens)

@@ -17,7 +17,7 @@ from oat.errors import InvalidOption, SimulatorError, unknown_name
 from oat.evaluation.comparisons import comparison_table
 from oat.evaluation.config import EvalConfig, Measure
 from oat.evaluation.plan import Plan, plan_evaluation
-from oat.evaluation.records import RECORDS_FILE, EpisodeKey, EpisodeRecord, RecordLog, read_records
+from oat.evaluation.records import RECORDS_FILE, EpisodeKey, EpisodeRecord, RecordLog, find_records, read_records
 from oat.evaluation.rollout import Episode, Rollout
 from oat.evaluation.summaries import by_policy, check_run_alike, summarize
 from oat.evaluation.tables import summary_table
@@ -178,7 +178,7 @@ def compare(
 
 def _choose(path: Path, policy: str | None) -> Sequence[EpisodeRecord]:
     """Return the records of the policy that is named, or of the only one."""
-    policies = by_policy(read_records(path / RECORDS_FILE if path.is_dir() else path))
+    policies = by_policy(read_records(find_records(path)))
     if policy is None and len(policies) != 1:
         raise InvalidOption(f"{path} holds several policies ({', '.join(policies) or 'none'}); name the one to compare")
     if policy is not None and policy not in policies:

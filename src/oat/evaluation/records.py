@@ -102,6 +102,15 @@ class RecordLog:
         self._lines.close()
 
 
+def find_records(path: Path) -> Path:
+    """Return the file of records in a folder, which is compressed where a study was published; a file is itself."""
+    if not path.is_dir():
+        return path
+    compressed = path / COMPRESSED_RECORDS_FILE
+    plain = path / RECORDS_FILE
+    return compressed if compressed.exists() and not plain.exists() else plain
+
+
 def read_records(path: Path) -> list[EpisodeRecord]:
     """Return the records of a file, gzipped if its name says so; only its last line may be unfinished."""
     if not path.exists():

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from oat.errors import InvalidOption
 from oat.evaluation.config import EvalConfig
-from oat.evaluation.records import COMPRESSED_RECORDS_FILE, RECORDS_FILE, EpisodeRecord, read_records
+from oat.evaluation.records import EpisodeRecord, find_records, read_records
 from oat.experiments.study.budget import StepBudget
 from oat.experiments.study.decodings import DecodingRun
 from oat.experiments.study.methods import Method
@@ -181,9 +181,8 @@ class Study:
 
     def all_records(self, evaluation: EvaluationRun) -> list[EpisodeRecord]:
         """Return the episodes of an evaluation; nothing where it has not been run."""
-        files = [self.folder / evaluation.name / name for name in (RECORDS_FILE, COMPRESSED_RECORDS_FILE)]
-        found = [file for file in files if file.exists()]
-        return read_records(found[0]) if found else []
+        file = find_records(self.folder / evaluation.name)
+        return read_records(file) if file.is_file() else []
 
     def commit(self, evaluation: EvaluationRun) -> str | None:
         """Return the commit of the code that ran an evaluation, if that was noted."""
