@@ -3,8 +3,8 @@
 OMP_NUM_THREADS=1 python benchmarks/other_arms.py [--arms Panda Sawyer UR5e IIWA Kinova3] [--episodes 4]
 
 Each arm lifts robosuite's cube by our script. Its chunks are encoded and decoded, whole episodes only, each chunk once.
-praxis-robosuite has no arm but the Panda. The distribution robosuite of the same version has the others: install it without
-what it declares into a folder of its own, and name that in PYTHONPATH.
+praxis-robosuite has no arm but the Panda. The distribution robosuite of the same version has the others: install it
+without what it declares into a folder of its own, and name that in PYTHONPATH.
 """
 
 import sys
