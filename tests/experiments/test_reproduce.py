@@ -19,7 +19,7 @@ from oat.experiments.study.methods import BC, BIN, DP, FAST, FULL_REGISTERS, OAT
 from oat.experiments.study.runs import Run
 from oat.experiments.study.scales import SCALES, Scale
 from oat.experiments.study.scheduler import RunFailed, open_workers, perform_all
-from oat.experiments.study.study import Study
+from oat.experiments.study.study import EvaluationRun, Study
 from oat.sims.config import CollectConfig, SimulatorName
 from oat.tables.files import load_tables
 from oat.tables.latex import to_latex
@@ -158,6 +158,18 @@ def test_seeds() -> None:
 
     assert [count(method) for method in (OAT, DP, BC, BIN, FAST)] == [3, 3, 3, 1, 1]
     assert count(OAT, replace(study, seeds=2)) == 2
+
+
+def test_a_study_that_is_cut_short_lacks_seeds_and_not_methods() -> None:
+    study = Study(SCALES["cpu"], "metaworld", Path("R"), seeds=2)
+    order = [(each.method, each.seed) for each in study.evaluations([OAT, BIN, DP])]
+    assert order == [(OAT, 0), (BIN, 0), (DP, 0), (OAT, 1), (DP, 1)]
+
+
+def test_films_can_be_left_out() -> None:
+    filmed = Study(SCALES["cpu"], "metaworld", Path("R"))
+    runs = [study.runs([EvaluationRun(BC)], StepBudget(study))[-1] for study in (filmed, replace(filmed, films=False))]
+    assert ["--videos 1" in run.command for run in runs] == [True, False]
 
 
 @pytest.mark.parametrize("name", ABLATIONS)

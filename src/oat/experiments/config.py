@@ -46,6 +46,8 @@ class ReproduceConfig:
     """Copy what is worth committing there: tables, figures, commands and compressed records."""
     seeds: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Training seeds, if not the scale's."""
+    films: bool = True
+    """Film an episode of each task, where a graphics library is installed."""
     minutes: Annotated[tuple[float, ...], tyro.conf.arg(metavar="MINUTES [MINUTES ...]")] = ()
     """Minutes of training that figure-learning runs, such as 4 12; by default 4, 12, 36 and 108, which takes long."""
 

@@ -22,11 +22,11 @@ def reproduce(config: ReproduceConfig) -> None:
     """Run what is not there yet, write tables/NAME.json, .md and .tex, figures/NAME.png, and show the tables."""
     folder = config.out.resolve() / config.scale / config.study_name
     data = None if config.data is None else config.data.resolve()
-    films = graphics_library() is not None
+    films = config.films and graphics_library() is not None
     study = Study(SCALES[config.scale], config.sim, folder, data, config.seeds, films, config.minutes, config.observe)
     folder.mkdir(parents=True, exist_ok=True)
     if not config.only_tables:
-        if study.scale.videos and not study.films:
+        if study.scale.videos and config.films and not study.films:
             _tell(f"no episodes are filmed: that needs EGL or OSMesa ({INSTALL_COMMAND})")
         with exclusive(folder, f"reproducing into {folder}"), open_workers(config) as submit:
             for name in config.names:

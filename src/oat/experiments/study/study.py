@@ -67,7 +67,7 @@ class Study:
     seeds: int | None = None
     """Training seeds, if not the scale's."""
     films: bool = True
-    """Whether videos can be made here."""
+    """Whether episodes are filmed."""
     budgets: tuple[float, ...] = ()
     """Minutes of training that experiments with several budgets run, if not all of theirs."""
     observe: tuple[str, ...] = ()
@@ -90,11 +90,18 @@ class Study:
         return self.scale.minutes_for(self.sim)
 
     def evaluations(self, methods: Iterable[Method]) -> list[EvaluationRun]:
-        """Return every method with all its training seeds."""
+        """Return every method with all its training seeds: of each method the first, then of each the second.
+
+        A study that is cut short then has fewer seeds, and not fewer methods.
+        """
+        seeds = {
+            method: self.seeds if self.seeds and not method.slow else self.scale.seeds_for(method) for method in methods
+        }
         return [
             EvaluationRun(method, seed)
-            for method in methods
-            for seed in range(self.seeds if self.seeds and not method.slow else self.scale.seeds_for(method))
+            for seed in range(max(seeds.values(), default=0))
+            for method in seeds
+            if seed < seeds[method]
         ]
 
     def ablations(self, methods: Iterable[Method], execute: int | None = None) -> list[EvaluationRun]:
