@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Make the tokenizers that come with the package, in OUT, and put them into src/oat/tokenizers/ready_made_checkpoints.
 # usage: make-tokenizers.sh OUT PUSHT [NAME…]      PUSHT is pusht_cchi_v7_replay.zarr
-# They take three minutes (metaworld and pusht) and two minutes (robosuite) of one core.
+# Fitting takes three minutes of one core each, collecting demonstrations at most ten.
 set -euo pipefail
 pusht=$(realpath "$2")
-target="$(realpath "$(dirname "$0")/..")/src/oat/tokenizers/ready_made_checkpoints"
+project=$(realpath "$(dirname "$0")/..")
+target="$project/src/oat/tokenizers/ready_made_checkpoints"
 mkdir -p "$1" "$target"
 cd "$1"  # names without folders: they are recorded in the checkpoints
 shift 2
@@ -27,9 +28,12 @@ for name in "$@"; do
             ln -sfn "$pusht" pusht_cchi_v7_replay.zarr
             fit pusht pusht_cchi_v7_replay.zarr "${small[@]}" --steps 2000 ;;
         robosuite)
-            [ -d robosuite-demos ] || oat collect robomimic --tasks lift can square --episodes 40 --out robosuite-demos
+            # The robosuite that we install has no arm but the Panda; the same version of this distribution has.
+            [ -d arms ] || python -m pip install --quiet --no-deps --target arms robosuite==1.5.2
+            [ -f robosuite-demos.npz ] ||
+                PYTHONPATH=arms python "$project/benchmarks/other_arms.py" collect robosuite-demos.npz
             # Within [-1, 1] by definition, for every arm; the scripts themselves hardly tilt the hand.
-            fit robosuite robosuite-demos "${small[@]}" --steps 1200 --normalization none ;;
+            fit robosuite robosuite-demos.npz "${small[@]}" --steps 2000 --normalization none ;;
         *)
             echo "there is no tokenizer $name, only metaworld, pusht, robosuite" >&2
             exit 1 ;;

@@ -9,7 +9,9 @@ from oat.cli import main
 from tests.shared import made_once
 
 # Where an episode costs nothing: of most tables it matters here that they are made, not what of.
-DETOUR_EXPERIMENTS = ("figure-modes", "table-ordering", "table-policy", "table-horizons", "table-codebook")
+DETOUR_EXPERIMENTS = (
+    *("figure-modes", "table-ordering", "table-policy", "table-errors", "table-horizons", "table-codebook"),
+)
 
 
 def _study(factory: pytest.TempPathFactory, sim: str, *names: str) -> Path:

@@ -25,6 +25,11 @@ EXPERIMENTS: dict[str, CatalogueEntry] = {
     "table-policy": CatalogueEntry(
         "what a policy gains by knowing its tokens (not in the paper)", "oat.experiments.policy_knowledge"
     ),
+    "table-errors": CatalogueEntry(
+        "where the error of a policy's chunks comes from (not in the paper)",
+        "oat.experiments.error_sources",
+        needs_models=True,
+    ),
     "table-decoding": CatalogueEntry(
         "ways to choose among tokens and sampled chunks (not in the paper)", "oat.experiments.decoding_rules"
     ),

@@ -67,7 +67,8 @@ class RoboMimicEnv(RobosuiteEnv):
         """Return the state, and the robot's parts of it under robomimic's names."""
         state = super().vectors(values)[STATE]
         state = np.concatenate([state, *self._object_from_hand(values)]).astype(np.float32)
-        return {STATE: np.pad(state, (0, ROBOMIMIC_STATE_DIM - len(state)))} | {
+        # Grippers of other arms than the Panda have more joints, and their states more numbers.
+        return {STATE: np.pad(state, (0, max(0, ROBOMIMIC_STATE_DIM - len(state))))} | {
             f"observation.{key}": values[key].astype(np.float32) for key in ROBOT_KEYS
         }
 

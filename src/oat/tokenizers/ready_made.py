@@ -30,9 +30,10 @@ READY_MADE = {
         "(that repository's LICENSE is MIT; the data have none of their own there)",
     ),
     "robosuite": ReadyMade(
-        "end-effector actions in robosuite, from Lift, Can and Square: the hand's motion and turn, and the gripper",
+        "end-effector actions in robosuite, from Lift, Can and Square with a Panda, UR5e, IIWA and Kinova3: the hand's "
+        "motion and turn, and the gripper",
         "Apache-2.0; the demonstrations are of this project's own scripts, "
-        "in robosuite 1.4.0 (MIT, by the LICENSE that it installs)",
+        "in robosuite 1.5.2 (MIT, by the LICENSE that it installs)",
     ),
 }
 
