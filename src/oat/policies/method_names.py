@@ -11,10 +11,10 @@ _ACTION_HORIZON = 32  # the paper's, which needs no mention
 
 def tokenizer_method(tokenizer: BaseTokenizer) -> str:
     """Return the name of the method: what is compared as one has one name, whatever its size."""
+    if not isinstance(tokenizer, AutoencoderTokenizer):
+        return tokenizer.kind
     unordered = tokenizer.prefix_decodable and tokenizer.config.objective.keep == "full"
-    name = f"{tokenizer.kind}×" if unordered else tokenizer.kind
-    differences = _differences(tokenizer) if isinstance(tokenizer, AutoencoderTokenizer) else ()
-    return "-".join((name, *differences))
+    return "-".join((f"{tokenizer.kind}×" if unordered else tokenizer.kind, *_differences(tokenizer)))
 
 
 def _differences(tokenizer: AutoencoderTokenizer) -> Iterator[str]:

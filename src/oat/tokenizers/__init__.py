@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from oat.io.kinds import Kinds, Later
-from oat.tokenizers.config import BinConfig, FASTConfig, OATConfig, QueSTConfig
+from oat.tokenizers.config import BinConfig, FASTConfig, OATConfig, QueSTConfig, RVQConfig
 
 if TYPE_CHECKING:
     from oat.tokenizers.base import BaseTokenizer
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from oat.tokenizers.oat import OATTokenizer
     from oat.tokenizers.quest import QueSTTokenizer
     from oat.tokenizers.ready_made import get_tokenizer
+    from oat.tokenizers.rvq import RVQTokenizer
     from oat.tokenizers.space import ActionSpace
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "FASTTokenizer",
     "OATTokenizer",
     "QueSTTokenizer",
+    "RVQTokenizer",
     "get_tokenizer",
     "load_tokenizer",
 ]
@@ -39,6 +41,7 @@ TOKENIZERS: "Kinds[BaseTokenizer]" = Kinds(
         "fast": Later("oat.tokenizers.fast", "FASTTokenizer", FASTConfig),
         "quest": Later("oat.tokenizers.quest", "QueSTTokenizer", QueSTConfig),
         "oat": Later("oat.tokenizers.oat", "OATTokenizer", OATConfig),
+        "rvq": Later("oat.tokenizers.rvq", "RVQTokenizer", RVQConfig),
     },
 )
 
@@ -49,6 +52,7 @@ _LATER = {
     "FASTTokenizer": "oat.tokenizers.fast",
     "OATTokenizer": "oat.tokenizers.oat",
     "QueSTTokenizer": "oat.tokenizers.quest",
+    "RVQTokenizer": "oat.tokenizers.rvq",
     "get_tokenizer": "oat.tokenizers.ready_made",
     "load_tokenizer": "oat.tokenizers.loading",
 }

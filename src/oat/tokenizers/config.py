@@ -91,6 +91,26 @@ class FASTConfig(TokenizerConfig):
 
 
 @dataclass(frozen=True)
+class RVQConfig(TokenizerConfig):
+    """Say how many prototypes name a chunk, and among how many each is chosen."""
+
+    label: ClassVar[str] = "RVQ"
+
+    latent_horizon: int = 8
+    """H_l: tokens per chunk."""
+    levels: tuple[int, ...] = (8, 5, 5, 5)
+    """The grid that each codebook's prototypes are sorted into; the product is the vocabulary."""
+    iterations: int = 10
+    """Iterations of k-means for each codebook."""
+
+    def __post_init__(self) -> None:
+        if self.latent_horizon < 1 or self.iterations < 1:
+            raise InvalidOption("latent_horizon and iterations must be at least 1")
+        if not self.levels or min(self.levels) < 2:
+            raise InvalidOption(f"levels must be at least 2 each, got {self.levels}")
+
+
+@dataclass(frozen=True)
 class DecoderConfig:
     """Choose the decoder of a learned tokenizer and its size."""
 

@@ -84,7 +84,7 @@ class TokenizerTraining:
         """Return the held-out error of every prefix; the score is over those that are trained."""
         assert isinstance(module, BaseTokenizer)
         measured = distortions(module, self.held_out)
-        errors = dict(zip(module.prefix_lengths(), measured.mean(0).tolist(), strict=True))
+        errors = _error_of_prefix(module, measured)
         trained = torch.tensor([errors[length] for length in module.trained_prefixes()])
         # The mean of logarithms: in a mean of errors the shortest prefixes would drown all others.
         score = float(trained.log().mean())
@@ -146,9 +146,17 @@ def _mean_chunk(tokenizer: BaseTokenizer, chunks: ChunkBatch) -> Float[Tensor, "
 
 def measure_at_once(tokenizer: BaseTokenizer, held_out: ChunkBatch) -> Measures:
     """Return the held-out measures of a tokenizer that is not trained."""
-    lengths = held_out.encode(tokenizer).lengths
-    errors = distortions(tokenizer, held_out)[:, -1]
-    return Measures(tokens=float(lengths.double().mean()), mse=float(errors.mean()), usual_error=usual_error(errors))
+    measured = distortions(tokenizer, held_out)
+    usual = usual_error(measured[:, -1])
+    if tokenizer.prefix_decodable:
+        return Measures(usual_error=usual, mse_of_prefix=_error_of_prefix(tokenizer, measured))
+    tokens = float(held_out.encode(tokenizer).lengths.double().mean())
+    return Measures(tokens=tokens, mse=float(measured[:, -1].mean()), usual_error=usual)
+
+
+def _error_of_prefix(tokenizer: BaseTokenizer, measured: Float[Tensor, "chunks prefixes"]) -> dict[int, float]:
+    """Return the mean error of every length that decodes."""
+    return dict(zip(tokenizer.prefix_lengths(), measured.mean(0).tolist(), strict=True))
 
 
 def fit_chunks(

@@ -1,0 +1,123 @@
+"""Residual prototypes: token k names the prototype nearest to what the tokens before it leave over.
+
+Residual vector quantization of whole chunks, with codebooks by k-means: no network, fitted in seconds. Every prefix
+decodes, to the sum of its prototypes. One prototype of each codebook is zero, so that a further token never makes a
+chunk worse: the order holds chunk by chunk.
+"""
+
+import math
+
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor
+
+from oat.nn.kmeans import kmeans, nearest
+from oat.nn.lattice import Lattice
+from oat.tokenizers.base import BaseTokenizer
+from oat.tokenizers.config import RVQConfig
+from oat.tokenizers.space import ActionSpace
+from oat.tokenizers.tokens import Tokens
+
+_BLOCK = 1024  # chunks compared with all prototypes at a time
+
+
+class RVQTokenizer(BaseTokenizer):
+    """Give ordered tokens: `decode` takes any prefix of 1 … H_l tokens, of different lengths in one batch.
+
+    Steps past an episode's end are taken for its last action going on.
+    """
+
+    kind = "rvq"
+    config_class = RVQConfig
+    prefix_decodable = True
+
+    center: Tensor
+    prototypes: Tensor
+
+    def __init__(self, space: ActionSpace, config: RVQConfig | None = None) -> None:
+        super().__init__(space)
+        self.config = config or RVQConfig()
+        numbers = space.action_horizon * space.model_dim
+        self.register_buffer("center", torch.zeros(numbers))
+        self.register_buffer("prototypes", torch.zeros(self.max_tokens, self.vocab_size, numbers))
+
+    @property
+    def vocab_size(self) -> int:
+        """Return how many prototypes each codebook has."""
+        return math.prod(self.config.levels)
+
+    @property
+    def max_tokens(self) -> int:
+        """Return H_l, the codebooks."""
+        return self.config.latent_horizon
+
+    def lattice(self) -> Lattice:
+        """Return the grid that every codebook's prototypes were sorted into: neighbours there are alike."""
+        return Lattice(self.config.levels)
+
+    def fit_normalized(self, chunks: Float[Tensor, "chunks time dim"]) -> None:
+        """Find the prototypes of each codebook in what the codebooks before it leave over of the chunks."""
+        generator = torch.Generator().manual_seed(0)
+        remaining = chunks.flatten(1)
+        self.center.copy_(remaining.mean(0))
+        remaining = remaining - self.center
+        for codebook in self.prototypes:
+            found = kmeans(remaining, self.vocab_size - 1, self.config.iterations, generator)
+            unsorted = torch.cat([found, torch.zeros_like(found[:1])])
+            codebook.copy_(unsorted[sort_into(self.lattice(), unsorted)])
+            remaining = remaining - codebook[nearest(remaining, codebook)]
+
+    def encode_normalized(
+        self, actions: Float[Tensor, "batch time dim"], valid_mask: Bool[Tensor, "batch time"]
+    ) -> Tokens:
+        """Return the ids of the nearest prototypes, one codebook after the other.
+
+        In float64: sums in float32 depend on the batch's size, and so would the ids of chunks between two prototypes.
+        """
+        remaining = hold_last(actions, valid_mask).flatten(1).double() - self.center
+        ids = []
+        for codebook in self.prototypes.double():
+            ids.append(nearest(remaining, codebook, _BLOCK))
+            remaining = remaining - codebook[ids[-1]]
+        stacked = torch.stack(ids, dim=1)
+        return Tokens(stacked, torch.full((len(stacked),), self.max_tokens, device=stacked.device))
+
+    def decode_normalized(
+        self, tokens: Tokens, num_actions: int, noise: Float[Tensor, "batch time dim"] | None = None
+    ) -> tuple[Float[Tensor, "batch num_actions dim"], Bool[Tensor, " batch"]]:
+        """Return the sum of the prototypes that each row's tokens name; every sequence decodes."""
+        width = min(tokens.ids.shape[1], self.max_tokens)  # a row's padding may make the ids wider than any sequence
+        places = torch.arange(width, device=tokens.ids.device)
+        kept = (places < tokens.lengths[:, None])[..., None]
+        numbers = num_actions * self.space.model_dim  # time-major: the first actions are the first numbers
+        named = self.prototypes[places, tokens.ids[:, :width], :numbers]
+        chunks = self.center[:numbers] + (named * kept).sum(1)
+        valid = torch.ones(chunks.shape[0], dtype=torch.bool, device=chunks.device)
+        return chunks.reshape(-1, num_actions, self.space.model_dim), valid
+
+
+def hold_last(
+    actions: Float[Tensor, "batch time dim"], valid_mask: Bool[Tensor, "batch time"]
+) -> Float[Tensor, "batch time dim"]:
+    """Return chunks in which every invalid step repeats the last valid one before it."""
+    steps = torch.arange(actions.shape[1], device=actions.device)
+    last = torch.where(valid_mask, steps, 0).cummax(1).values
+    return actions.gather(1, last[..., None].expand_as(actions))
+
+
+def sort_into(lattice: Lattice, points: Float[Tensor, "vocab numbers"]) -> Int64[Tensor, " vocab"]:
+    """Return the order in which points become a lattice's codes, so that neighbours on it are near to each other.
+
+    Along the points' first principal component they are cut into as many equal parts as the first axis has levels,
+    each part along the second component into as many as the second axis has, and so on.
+    """
+    centered = points.double() - points.double().mean(0)
+    axes = len(lattice.levels)
+    directions = torch.linalg.svd(centered, full_matrices=False).Vh[:axes]
+    places = torch.nn.functional.pad(centered @ directions.T, (0, max(0, axes - len(directions))))
+    parts = torch.arange(len(points))[None]
+    for axis, size in enumerate(lattice.levels):
+        along = places[parts, axis].argsort(dim=1, stable=True)
+        parts = parts.gather(1, along).reshape(len(parts) * size, -1)
+    # The first axis was cut first, but is the fastest digit of an id.
+    return parts.reshape(lattice.levels).permute(*reversed(range(axes))).flatten()
