@@ -127,7 +127,7 @@ def test_one_way_of_decoding_has_one_name(oat: Path, diffusion: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("preset", ["tiny", "cpu", "paper"])
-@pytest.mark.parametrize("kind", ["bin", "fast", "quest", "oat"])
+@pytest.mark.parametrize("kind", ["bin", "fast", "quest", "oat", "rvq"])
 def test_a_method_has_one_name_in_every_size(kind: str, preset: str) -> None:
     assert policy_with(untrained(kind, ActionSpace(32, 9), preset)).method == kind
 

@@ -123,7 +123,9 @@ def _flowing() -> BaseTokenizer:
     return tokenizer
 
 
-@pytest.mark.parametrize("make", [lambda: tokenizer_of("bin"), lambda: tokenizer_of("quest"), _flowing])
+@pytest.mark.parametrize(
+    "make", [lambda: tokenizer_of("bin"), lambda: tokenizer_of("quest"), lambda: tokenizer_of("rvq"), _flowing]
+)
 def test_every_total_tokenizer_decodes_as_a_graph(make: Callable[[], BaseTokenizer]) -> None:
     policy = AutoregressivePolicy(CONTEXT, make(), CONFIG)
     tokenizer = policy.tokenizer

@@ -52,13 +52,13 @@ def data(tmp_path: Path) -> Path:
     return write_npz(tmp_path / "data.npz", make_episodes(20, tasks=2))
 
 
-@pytest.mark.parametrize("kind", ["bin", "fast", "quest", "oat"])
+@pytest.mark.parametrize("kind", ["bin", "fast", "quest", "oat", "rvq"])
 def test_a_fitted_tokenizer_has_a_card(kind: Any, data: Path, tmp_path: Path) -> None:
     recipe = FEW if kind in ("quest", "oat") else {}
     config = FitConfig.of(data, tmp_path / "run", kind, "tiny", action_horizon=8, **recipe)
     fit_tokenizer(config)
     tokenizer = load_tokenizer(config.out)
-    folder = config.out if kind in ("bin", "fast") else config.out / "best"
+    folder = config.out if kind in ("bin", "fast", "rvq") else config.out / "best"
     text = (folder / CARD_FILE).read_text()
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == sections(RATES)
     card = HubCard.load(folder / CARD_FILE)

@@ -125,7 +125,7 @@ def _places(value: Any, place: str = "") -> list[str]:
     return [*([place] if place else []), *inner]
 
 
-@pytest.mark.parametrize("kind", ["bin", "fast", "quest", "oat", "diffusion", "regression"])
+@pytest.mark.parametrize("kind", ["bin", "fast", "quest", "oat", "rvq", "diffusion", "regression"])
 def test_wrong_types_anywhere_are_refused_in_one_line_or_harmless(kind: str, tmp_path: Path) -> None:
     policy_of(kind).save(tmp_path / "policy")
     draw = random.Random(0)

@@ -21,7 +21,7 @@ from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens
 from tests.tokenizers.fitted import DIM, HORIZON, fitted, smooth_chunks
 
-KINDS = ("bin", "fast", "quest", "oat")
+KINDS = ("bin", "fast", "quest", "oat", "rvq")
 STATE_DIM = 4
 CONFIG = AutoregressiveConfig(Width(32, 16), layers=2)
 CONTEXT = ContextConfig(vectors=(STATE,), vector_dims=(STATE_DIM,), tasks=("push", "pull"))

@@ -50,7 +50,7 @@ def test_narrow_soft_targets_are_the_target_alone_and_wide_ones_prefer_neighbour
     assert near < far
 
 
-@pytest.mark.parametrize("kind", ["oat", "quest"])
+@pytest.mark.parametrize("kind", ["oat", "quest", "rvq"])
 def test_a_knowing_policy_learns_saves_and_generates_as_others_do(kind: str, tmp_path: Path) -> None:
     policy = knowing(kind)
     tokens = targets_of(policy, 4)

@@ -103,7 +103,7 @@ def test_every_prefix_has_one_and_streaming_gives_it() -> None:
         torch.testing.assert_close(chunk.actions, alone.actions)
 
 
-@pytest.mark.parametrize("kind", ["oat", "quest"])
+@pytest.mark.parametrize("kind", ["oat", "quest", "rvq"])
 def test_training_lowers_its_error(kind: str) -> None:
     policy = _with_remainder(kind).train()
     lesson = _lesson(policy, 16)

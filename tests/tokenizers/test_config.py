@@ -34,6 +34,7 @@ VALUES: dict[str, Any] = {
     "scale": 3.0,
     "vocab_size": 64,
     "bins": 8,
+    "iterations": 3,
 }
 """None of them is what the tiny preset has."""
 
@@ -62,7 +63,7 @@ def test_no_option_is_forgotten() -> None:
 
 
 def test_the_refusal_names_option_kind_and_users() -> None:
-    with pytest.raises(InvalidOption, match="--latent-horizon means nothing to quest, it is for oat"):
+    with pytest.raises(InvalidOption, match="--latent-horizon means nothing to quest, it is for oat and rvq"):
         FitConfig.of(DATA, OUT, "quest", latent_horizon=16)
     with pytest.raises(InvalidOption, match="--steps means nothing to fast, it is for quest and oat"):
         FitConfig.of(DATA, OUT, "fast", steps=5)

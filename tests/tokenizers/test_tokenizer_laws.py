@@ -37,7 +37,7 @@ from tests.tokenizers.fitted import DIM, HORIZON, fitted, smooth_chunks, untrain
 
 KINDS = list(TOKENIZERS)
 TOTAL = [kind for kind in KINDS if TOKENIZERS[kind].total]
-RANDOM_LENGTHS = {"oat": (1, 8), "bin": (48, 48), "quest": (4, 4)}
+RANDOM_LENGTHS = {"oat": (1, 8), "rvq": (1, 8), "bin": (48, 48), "quest": (4, 4)}
 
 
 @pytest.mark.parametrize("kind", KINDS)

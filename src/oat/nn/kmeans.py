@@ -4,18 +4,27 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+_TIE = 1e-9
+"""Squared distances that differ by less are equal: above what rounding does in float64."""
 _POINTS_PER_CENTER = 32
 """Points of one iteration for each centre: more cost time, and move the centres little."""
 
 
 def nearest(
-    points: Float[Tensor, "points numbers"], centers: Float[Tensor, "centers numbers"], block: int = 4096
+    points: Float[Tensor, "points numbers"], centers: Float[Tensor, "centers numbers"], block: int = 1024
 ) -> Int64[Tensor, " points"]:
-    """Return the number of the centre that is nearest to each point, computed a block of points at a time."""
+    """Return the number of the centre that is nearest to each point, computed a block of points at a time.
+
+    Of centres that are equally near, the first: which of them rounding favours depends on the block's size.
+    """
     lengths = centers.square().sum(1)
-    # |p − c|² without |p|², which is the same for all centres.
-    parts = [torch.addmm(lengths, part, centers.T, alpha=-2).argmin(1) for part in points.split(block)]
-    return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.int64, device=points.device)
+    found = [points.new_zeros(0, dtype=torch.int64)]
+    for part in points.split(block):
+        # |p − c|² without |p|², which is the same for all centres.
+        distances = torch.addmm(lengths, part, centers.T, alpha=-2)
+        as_near = distances <= distances.amin(1, keepdim=True) + _TIE
+        found.append(as_near.int().argmax(1))  # of equal values argmax gives the first
+    return torch.cat(found)
 
 
 def kmeans(

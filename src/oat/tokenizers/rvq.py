@@ -18,8 +18,6 @@ from oat.tokenizers.config import RVQConfig
 from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens
 
-_BLOCK = 1024  # chunks compared with all prototypes at a time
-
 
 class RVQTokenizer(BaseTokenizer):
     """Give ordered tokens: `decode` takes any prefix of 1 … H_l tokens, of different lengths in one batch.
@@ -77,7 +75,7 @@ class RVQTokenizer(BaseTokenizer):
         remaining = hold_last(actions, valid_mask).flatten(1).double() - self.center
         ids = []
         for codebook in self.prototypes.double():
-            ids.append(nearest(remaining, codebook, _BLOCK))
+            ids.append(nearest(remaining, codebook))
             remaining = remaining - codebook[ids[-1]]
         stacked = torch.stack(ids, dim=1)
         return Tokens(stacked, torch.full((len(stacked),), self.max_tokens, device=stacked.device))
