@@ -37,7 +37,7 @@ def inspect(
     """Describe a data set or a tokenizer as tables and a picture.
 
     A data set: episodes, ranges, saturation, constants, NaNs. A tokenizer, with --data: error, tokens and bits for
-    every prefix on held-out chunks, use of the codebook, speed, beside Bin and FAST on the same chunks, and how many
+    every prefix on held-out chunks, use of the codebook, speed, beside Bin, FAST and RVQ on the same chunks, and how many
     chunks are unlike those it was fitted to.
 
     Args:

@@ -7,10 +7,10 @@ from oat.training.config import FitConfig
 
 
 def fit(config: FitConfig) -> None:
-    """Fit a tokenizer to demonstrations: OAT, QueST, FAST or Bin.
+    """Fit a tokenizer to demonstrations: OAT, RVQ, QueST, FAST or Bin.
 
     OAT and QueST are trained; OUT/best is then the checkpoint to use, and the same command with --resume continues
-    an interrupted run. FAST and Bin are fitted at once, and OUT is the checkpoint.
+    an interrupted run. RVQ, FAST and Bin are fitted at once, and OUT is the checkpoint.
     """
     from oat.training.tokenizers import fit_tokenizer
 

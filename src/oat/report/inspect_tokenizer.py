@@ -1,4 +1,4 @@
-"""Run `oat inspect` on tokenizers: rate, distortion and stability on held-out chunks, beside Bin and FAST."""
+"""Run `oat inspect` on tokenizers: rate, distortion and stability on held-out chunks, beside Bin, FAST and RVQ."""
 
 import json
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from oat.training.fitting import MERGE_CHUNKS
 from oat.training.tokenizers import split_windows
 
 _CHUNKS = 2048  # that errors are measured on
-_BASELINES = ("bin", "fast")  # are fitted in seconds, and need no checkpoint
+_BASELINES = ("bin", "fast", "rvq")  # are fitted in seconds, and need no checkpoint
 _ERROR_LIMITS = (0.5, 0.2, 0.1, 0.05)  # of half the actions' range
 _SHOWN_PREFIXES = (1, 2, 4, 8)
 _SHOWN_CHUNKS = 3
@@ -53,8 +53,9 @@ def inspect_tokenizer(
     baselines = [fit_like(kind, tokenizer, taught) for kind in _BASELINES if kind != tokenizer.kind]
     evaluations += [evaluate(each, chunks) for each in baselines]
     stabilities = measure_all([tokenizer, *others, *baselines], held_out, _CHUNKS)
-    curves = [curve_of(each) for each in evaluations[: 1 + len(others)]]
-    curves += baseline_curves(tokenizer, windows, chunks)
+    # A baseline with prefixes has its curve already; those without have one over the settings that they can have.
+    measured = [each for place, each in enumerate(evaluations) if place <= len(others) or len(each.prefixes) > 1]
+    curves = [*map(curve_of, measured), *baseline_curves(tokenizer, windows, chunks)]
     if as_json:
         Console(soft_wrap=True).print(_to_json(evaluations, stabilities), markup=False, highlight=False)
     else:
