@@ -9,6 +9,7 @@ import numpy as np
 from oat.errors import InvalidOption
 from oat.evaluation.claims import Claim
 from oat.evaluation.comparisons import compare_policies
+from oat.evaluation.token_courses import mean_course
 from oat.experiments.decoding_rules import GREEDY, label, read_decoding_rows
 from oat.experiments.pictures import save_study_figure, whiskers
 from oat.experiments.study.decodings import DecodingRun
@@ -38,7 +39,13 @@ def _adaptive(study: Study) -> list[DecodingRun]:
     """Return the rules that decide for each chunk, at several settings."""
     chosen = _FIRST[:1] if study.scale.name == "smoke" else _SETTINGS
     return [
-        DecodingRun(rule, rule.replace("=", "-").rstrip("%"), {**_TOKENS, "stop": (rule,)}, needs_head=True)
+        DecodingRun(
+            rule,
+            rule.replace("=", "-").rstrip("%"),
+            {**_TOKENS, "stop": (rule,)},
+            needs_head=True,
+            film=rule in _FIRST,
+        )
         for rule in chosen
     ]
 
@@ -145,16 +152,11 @@ def _draw_over_time(study: Study, rows: Sequence[Row]) -> str:
         for row in rows:
             courses = [each.chunk_tokens for each in row.records if each.key.task == task and each.chunk_tokens]
             if row.label in adaptive and courses:
-                axes.plot(np.linspace(0, 100, _BINS), _mean_course(courses), label=row.label.removeprefix("OAT_8 "))
+                axes.plot(
+                    np.linspace(0, 100, _BINS), mean_course(courses, _BINS), label=row.label.removeprefix("OAT_8 ")
+                )
         axes.set(title=task, xlabel="% of the episode", ylim=(0.5, _LONGEST + 0.5))
     panels[0].set_ylabel("tokens per chunk")
     if panels[0].get_legend_handles_labels()[0]:
         panels[0].legend(fontsize=7)
     return save_study_figure(study, f"{NAME}-over-time", figure)
-
-
-def _mean_course(courses: Sequence[Sequence[int]]) -> list[float]:
-    """Return the mean number of tokens at equal parts of episodes, which differ in length."""
-    parts = np.linspace(0, 1, _BINS)
-    each = [[course[min(int(part * len(course)), len(course) - 1)] for part in parts] for course in courses]
-    return np.mean(each, axis=0).tolist()

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from oat.policies.error_head import ErrorHead
     from oat.policies.predictor import BasePredictor
 
+RANDOM_DEPTH = "random-depth"
+"""How records name depths that were drawn at random."""
 _REMEMBERED = 100  # durations that an estimate is made of
 _CAREFUL = 0.9  # the quantile of them that is reckoned with
 
@@ -190,7 +192,7 @@ class RandomDepth(DepthRule):
     @property
     def name(self) -> str:
         """Return the shares in percent."""
-        return f"random-depth={'/'.join(f'{100 * share:.3g}' for share in self.shares)}"
+        return f"{RANDOM_DEPTH}={'/'.join(f'{100 * share:.3g}' for share in self.shares)}"
 
     def stops(self, state: RowState) -> Bool[Tensor, " rows"]:
         """Return whether the depth is reached that the row's own key drew."""
