@@ -32,6 +32,7 @@ def _decodings(folder: Path, run: str) -> set[str]:
 def test_every_way_is_recorded_by_its_name(folder: Path) -> None:
     assert _decodings(folder, "oat-seed0-medoid") == {"K=8 medoid-of-8"}
     assert _decodings(folder, "oat-seed0-commit-late2") == {"K=8 medoid-of-8 commit-2"}
+    assert _decodings(folder, "oat-seed0-guided-late2") == {"K=8 guided-of-8 commit-2"}
     assert _decodings(folder, "oat-seed0-greedy") == {"K=8 greedy"}
     (stopped,) = _decodings(folder, "oat-seed0-residual-30")
     assert stopped.startswith("K=8 greedy residual=0.")
@@ -95,7 +96,7 @@ def test_no_evaluation_repeats_another(tmp_path: Path) -> None:
     (tmp_path / "pace.json").write_text(json.dumps({}))
     asked = [*decoding_rules.evaluations(study), *depth.evaluations(study)]
     runs = {run.name: run for run in study.runs(asked, StepBudget(study)) if run.name.startswith("records/")}
-    assert len({str(replace(run.config, out=Path())) for run in runs.values()}) == len(runs) == 198
+    assert len({str(replace(run.config, out=Path())) for run in runs.values()}) == len(runs) == 201
     # Decoding as trained is the main table's, whose records count here.
     main = {run.name for run in study.evaluations((OAT, DP))}
     assert main <= runs.keys()

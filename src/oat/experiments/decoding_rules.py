@@ -67,8 +67,10 @@ def _late(delay: int) -> Iterator[DecodingRun]:
     several = {**late, **_SEVERAL}
     yield DecodingRun(f"greedy, {delay} late", f"greedy-late{delay}", {**late, "greedy": True})
     yield DecodingRun(f"medoid of {_SAMPLES}, {delay} late", f"medoid-late{delay}", several)
-    label = f"medoid of {_SAMPLES}, committed, {delay} late"
-    yield DecodingRun(label, f"commit-late{delay}", {**several, "commit": delay})
+    committed = {**several, "commit": delay}
+    yield DecodingRun(f"medoid of {_SAMPLES}, committed, {delay} late", f"commit-late{delay}", committed)
+    guided = {**committed, "choose": "guided"}
+    yield DecodingRun(f"guided of {_SAMPLES}, committed, {delay} late", f"guided-late{delay}", guided)
 
 
 def _small(study: Study) -> bool:
@@ -183,8 +185,11 @@ def _late_claims(rows: Sequence[Row]) -> Iterator[Claim]:
     for delay in _DELAYS[1:]:
         without = f"OAT_8 medoid of {_SAMPLES}, {delay} late"
         committed = f"OAT_8 medoid of {_SAMPLES}, committed, {delay} late"
+        guided = f"OAT_8 guided of {_SAMPLES}, committed, {delay} late"
         if without in known and committed in known:
             yield f"committing acts better, {delay} steps late", (without, committed)
+        if committed in known and guided in known:
+            yield f"guiding acts better than choosing, {delay} steps late", (committed, guided)
 
 
 def measure(study: Study) -> None:
