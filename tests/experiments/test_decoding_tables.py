@@ -1,6 +1,7 @@
 """table-decoding and table-depth at scale smoke: heads, late chunks and controls are run, recorded and shown."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from oat.evaluation.decoding_rules import count_depths
 from oat.evaluation.records import RECORDS_FILE, read_records
 from oat.experiments import decoding_rules, depth
 from oat.experiments.study.budget import StepBudget
+from oat.experiments.study.methods import DP, OAT
 from oat.experiments.study.scales import SCALES
 from oat.experiments.study.study import Study
 from oat.tables.files import load_tables
@@ -30,7 +32,8 @@ def _decodings(folder: Path, run: str) -> set[str]:
 def test_every_way_is_recorded_by_its_name(folder: Path) -> None:
     assert _decodings(folder, "oat-seed0-medoid") == {"K=8 medoid-of-8"}
     assert _decodings(folder, "oat-seed0-commit-late2") == {"K=8 medoid-of-8 commit-2"}
-    assert _decodings(folder, "oat-seed0-fixed8") == {"K=8 greedy"}
+    assert _decodings(folder, "oat-seed0-guided-late2") == {"K=8 guided-of-8 commit-2"}
+    assert _decodings(folder, "oat-seed0-greedy") == {"K=8 greedy"}
     (stopped,) = _decodings(folder, "oat-seed0-residual-30")
     assert stopped.startswith("K=8 greedy residual=0.")
     late = read_records(folder / "records" / "oat-seed0-commit-late2" / RECORDS_FILE)
@@ -68,11 +71,44 @@ def test_at_full_size_every_rule_has_its_control(tmp_path: Path) -> None:
     runs = {run.name for run in depth.evaluations(study)}
     assert len(runs) == 3 * (8 + 6 + 6)
     assert {f"records/oat-seed2-random-value-{price}" for price in (20, 60, 150)} <= runs
-    compared = decoding_rules.evaluations(study)
-    assert len({run.name for run in compared}) == len(compared)
     (tmp_path / "pace.json").write_text(json.dumps({}))
     made = {run.name: run for run in study.runs(depth.evaluations(study), StepBudget(study))}
     control = made["records/oat-seed0-random-residual-30"]
     assert "--stop matched=records/oat-seed0-residual-30" in control.command
     assert "records/oat-seed0-residual-30" in control.needs
     assert made["heads/oat-seed0"].command == ("oat calibrate policies/oat-seed0 --data demos --out heads/oat-seed0")
+
+
+def test_first_come_the_first_seed_and_what_decides(tmp_path: Path) -> None:
+    study = Study(SCALES["cpu"], "metaworld", tmp_path)
+    for experiment in (decoding_rules, depth):
+        seeds = [run.seed for run in experiment.evaluations(study)]
+        assert seeds == sorted(seeds)
+    compared = [run.name for run in decoding_rules.evaluations(study)]
+    assert compared[:3] == [f"records/oat-seed0-{rule}" for rule in ("greedy", "sampled", "medoid")]
+    assert [run.name for run in depth.evaluations(study)][:3] == [
+        f"records/oat-seed0-{rule}" for rule in ("greedy", "residual-30", "random-residual-30")
+    ]
+
+
+def test_no_evaluation_repeats_another(tmp_path: Path) -> None:
+    study = Study(SCALES["cpu"], "metaworld", tmp_path)
+    (tmp_path / "pace.json").write_text(json.dumps({}))
+    asked = [*decoding_rules.evaluations(study), *depth.evaluations(study)]
+    runs = {run.name: run for run in study.runs(asked, StepBudget(study)) if run.name.startswith("records/")}
+    assert len({str(replace(run.config, out=Path())) for run in runs.values()}) == len(runs) == 201
+    # Decoding as trained is the main table's, whose records count here.
+    main = {run.name for run in study.evaluations((OAT, DP))}
+    assert main <= runs.keys()
+
+
+def test_a_study_that_was_cut_short_compares_what_both_have_met(folder: Path) -> None:
+    """A rule with fewer training seeds than all tokens is held against the same episodes of these."""
+    study = Study(SCALES["smoke"], "detour", folder)
+    whole, rule, _ = decoding_rules.read_decoding_rows(study, depth.evaluations(study))
+    solved = tuple(replace(each, success=True) for each in whole.records)
+    keys = [replace(each.key, training_seed=1, condition=each.key.condition + 1000) for each in solved]
+    second_seed = tuple(replace(each, success=False, key=key) for each, key in zip(solved, keys, strict=True))
+    longer = replace(whole, records=(*solved, *second_seed))
+    shorter = replace(rule, records=tuple(replace(each, success=True) for each in rule.records))
+    assert "(+0.0 points" in depth.compare_goal(longer, shorter, tasks=1)

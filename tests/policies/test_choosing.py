@@ -15,6 +15,7 @@ from oat.policies.choosing import (
     Candidates,
     Coherent,
     Contrast,
+    Guided,
     Likelihood,
     Medoid,
     Previous,
@@ -22,6 +23,7 @@ from oat.policies.choosing import (
     make_choosing_rule,
 )
 from oat.policies.decoding import DecodingOptions, SampledDecoding
+from oat.policies.stopping import DepthRule, Fixed, RandomDepth
 from oat.tokenizers.space import ActionSpace
 from tests.export.exported import exported
 from tests.policies.small import autoregressive, choose_rows, diffusion, knowing, observe, policy_of
@@ -149,7 +151,54 @@ def test_committed_actions_are_kept() -> None:
     )
 
 
-@pytest.mark.parametrize("choosing", ["likelihood", "medoid", "coherent", "contrast"])
+def test_guided_samples_come_nearer_to_what_is_committed() -> None:
+    policy, rows = policy_of("oat"), 12
+    noise = Noise(tuple(range(rows)))
+    committed = policy.predict_chunk(observe(rows), TokenDecoding(), Noise(tuple(range(100, 100 + rows)))).actions[
+        :, :4
+    ]
+    gaps = []
+    for rule in (Medoid(), Guided()):
+        decoding = TokenDecoding(samples=8, choose=rule, commit=4)
+        chunk = policy.predict_chunk(observe(rows), decoding, noise, previous=Previous(committed))
+        gaps.append(float(((chunk.actions[:, :4] - committed) / policy.action_scale).norm(dim=-1).mean()))
+    assert gaps[1] < 0.9 * gaps[0]
+
+
+def test_guided_without_a_previous_chunk_is_the_medoid() -> None:
+    policy, noise = policy_of("oat"), Noise((1, 2))
+    guided = TokenDecoding(samples=4, choose=Guided())
+    medoid = policy.predict_chunk(observe(2), replace(guided, choose=Medoid()), noise)
+    for previous in (None, Previous.of([None, None], DIM)):
+        torch.testing.assert_close(
+            policy.predict_chunk(observe(2), guided, noise, previous=previous).actions, medoid.actions
+        )
+
+
+def test_the_worse_half_goes_on_from_the_better_one() -> None:
+    actions = torch.tensor([3.0, 0.0, 2.0, 1.0, 5.0]).reshape(1, 5, 1, 1)
+    candidates = Candidates(actions, torch.ones(1, 5, dtype=torch.bool), 1, previous=torch.zeros(1, 1, 1))
+    assert Guided().survivors(candidates, commit=1).tolist() == [[1, 1, 2, 3, 3]]
+
+
+@pytest.mark.parametrize("stop", [None, Fixed(3), RandomDepth((0.0, 0.5, 0.5))])
+def test_exports_guide_to_the_same_tokens(stop: DepthRule | None) -> None:
+    policy, folder = exported("oat")
+    rests = Previous.of([np.full((4, DIM), 0.2), None, np.full((2, DIM), -0.3)], DIM)
+    decoding = TokenDecoding(samples=8, choose=Guided(), commit=2, stop=stop)
+    made = [
+        list(each.stream(observe(3), decoding, Noise((1, 2, 3)), rests))[-1].tokens
+        for each in (policy, load_runtime(folder))
+    ]
+    whole = policy.predict_chunk(observe(3), decoding, Noise((1, 2, 3)), previous=rests).tokens
+    assert made[0] is not None
+    assert made[1] is not None
+    assert whole is not None
+    assert made[0].ids.tolist() == made[1].ids.tolist() == whole.ids.tolist()
+    assert made[0].lengths.tolist() == made[1].lengths.tolist() == whole.lengths.tolist()
+
+
+@pytest.mark.parametrize("choosing", ["likelihood", "medoid", "coherent", "contrast", "guided"])
 def test_rows_are_independent(choosing: str) -> None:
     policy, noise = policy_of("oat"), Noise((1, 2, 3))
     decoding = TokenDecoding(samples=3, choose=make_choosing_rule(choosing))
@@ -224,7 +273,7 @@ def test_names_and_options() -> None:
     assert made.name == "K=8 medoid-of-4"  # several samples are sampled
     (made,) = diffusion().decodings(DecodingOptions(samples=4, choose=Coherent()))
     assert made.name == "10 steps coherent-of-4"
-    assert set(CHOOSING_RULES) == {"likelihood", "medoid", "coherent", "contrast"}
+    assert set(CHOOSING_RULES) == {"likelihood", "medoid", "coherent", "contrast", "guided"}
 
 
 @pytest.mark.parametrize(
@@ -251,6 +300,8 @@ def test_what_a_rule_cannot_do_is_refused_before_anything_runs() -> None:
     refusals: list[tuple[BasePredictor, SampledDecoding, str]] = [
         (policy, TokenDecoding(samples=2, choose=Contrast(other)), "the weaker policy's chunks"),
         (policy_of("quest"), TokenDecoding(samples=2, choose=Contrast()), "needs a weaker policy"),
+        (policy_of("quest"), TokenDecoding(samples=2, choose=Guided()), "every prefix decodes"),
+        (diffusion(), Denoising(samples=2, choose=Guided()), "every prefix decodes"),
         (policy, TokenDecoding(samples=2, choose=Medoid((7,))), "binary dimensions"),
         (policy, TokenDecoding(samples=2, commit=HORIZON), "commit must be below"),
         (policy, TokenDecoding(samples=2, executed=HORIZON + 1), "executed"),

@@ -95,6 +95,11 @@ def write_results(root: Path) -> Path:
     write_records(root / "records/oat-seed0", written)
     write_records(root / "records/dp-seed0", episodes(usual, "dp", "10 steps", 6, 10))
     write_records(root / "records/other", episodes("elsewhere", "oat", "K=8", 3, 8))
+    stopped = [
+        replace(each, chunk_tokens=(1, 5), tokens=6) for each in episodes(usual, "oat", "K=8 residual=0.1", 15, 3)
+    ]
+    write_records(root / "records/oat-seed0-residual-10", stopped)
+    write_video(root / f"records/oat-seed0-residual-10/videos/{stopped[0].key.file_name}.mp4")
     for each in (written[0], written[-1]):
         write_video(root / f"records/oat-seed0/videos/{each.key.file_name}.mp4")
     save_tables(root / "tables/table-sim.json", [TABLE])

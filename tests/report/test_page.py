@@ -14,7 +14,7 @@ from tests.report.example_results import HOSTILE_NAME, HOSTILE_PATH, HOSTILE_REM
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium: apt-get install chromium")
 
-SECTIONS = ["refinement", "success", "videos", "tables", "distortion", "codebook", "training", "origins"]
+SECTIONS = ["refinement", "success", "depth", "videos", "tables", "distortion", "codebook", "training", "origins"]
 LOCAL = ("file:", "data:", "blob:")
 _PATIENCE = 120_000  # milliseconds, on a busy machine
 PLOTS = "[...document.querySelectorAll('.js-plotly-plot')]"
@@ -44,7 +44,7 @@ def visit(html: Path) -> Iterator[Callable[..., Page]]:
             page.on("pageerror", lambda error: complaints.append(str(error)))
             page.on("request", lambda sent: complaints.append(sent.url) if not sent.url.startswith(LOCAL) else None)
             page.goto(html.as_uri())
-            expect(page.locator(".js-plotly-plot")).to_have_count(10)
+            expect(page.locator(".js-plotly-plot")).to_have_count(13)
             return page
 
         yield opened
@@ -188,10 +188,27 @@ def test_success_is_drawn_with_intervals_for_each_protocol(page: Page) -> None:
         "metaworld, reporting conditions",
         "protocol elsewhere, reporting conditions",
     ]
-    (dp, oat) = page.evaluate("document.getElementById('success-0-tokens').data")
+    (dp, oat, stopped) = page.evaluate("document.getElementById('success-0-tokens').data")
     assert (oat["x"], oat["y"]) == ([1, 2, 4, 8], [20, 40, 60, 90])
     assert all(below > 0 for below in oat["error_y"]["arrayminus"])
     assert dp["text"] == ["10 steps"]
+    assert (stopped["name"], stopped["mode"], stopped["x"]) == ("oat residual", "markers", [3])
+
+
+def test_tokens_are_drawn_over_time_beside_frames_of_the_episode(page: Page) -> None:
+    assert page.locator("#depth h3").all_inner_texts() == ["oat K=8 residual=0.1, metaworld, reporting conditions"]
+    (bars,) = page.evaluate("document.getElementById('depth-0-0').data")
+    assert (bars["x"], bars["y"], bars["width"]) == ([0, 16], [1, 5], [16, 4])
+    frames = page.locator("#depth .strip img")  # of one task: there is no film of the other
+    assert frames.evaluate_all("found => found.map(each => each.complete && each.naturalWidth)") == [64] * 6
+    plot = page.locator("#depth-0-0 .bglayer .bg, #depth-0-0 .nsewdrag").first.bounding_box()
+    first = frames.first.bounding_box()
+    last = frames.last.bounding_box()
+    assert plot is not None
+    assert first is not None
+    assert last is not None
+    assert abs(first["x"] - plot["x"]) < 2
+    assert abs(last["x"] + last["width"] - plot["x"] - plot["width"]) < 2
 
 
 def test_the_measure_of_training_can_be_chosen(page: Page) -> None:
@@ -203,7 +220,7 @@ def test_the_measure_of_training_can_be_chosen(page: Page) -> None:
 
 
 def test_videos_play(page: Page) -> None:
-    assert page.locator("video").count() == 2
+    assert page.locator("video").count() == 3
     loaded = "each => each.readyState > 0 || new Promise(resolve => each.addEventListener('loadedmetadata', resolve))"
     for video in page.locator("video").all():
         video.evaluate(loaded)

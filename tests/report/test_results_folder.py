@@ -227,11 +227,11 @@ def test_a_picture_is_shown_and_not_named(tmp_path: Path, monkeypatch: pytest.Mo
     for path in (tmp_path / "figures/a.png", tmp_path.parent / "c.png"):
         path.write_bytes(PIXEL)
     tables = load_page_data(scan_folder(tmp_path)).tables
-    assert [file.picture[:22] for file in tables] == ["data:image/png;base64,", "", "", ""]
+    assert [[picture[:22] for picture in file.pictures] for file in tables] == [["data:image/png;base64,"], [], [], []]
     assert {table.notes for file in tables for table in file.tables} == {("n",)}
     monkeypatch.setattr("oat.report.page_data._PICTURE_BYTES", 10)
     folder = scan_folder(tmp_path)
-    assert not any(file.picture for file in load_page_data(folder).tables)
+    assert not any(file.pictures for file in load_page_data(folder).tables)
     assert folder.problems == ["figures/a.png is left out to keep this page small"]
 
 

@@ -13,13 +13,14 @@ from oat.report.measured_tokenizers import best_ordered, measure_tokenizer
 from oat.report.page import write_report
 from oat.report.page_data import PageData
 from oat.report.plots import Colours, Figure, choose_colours, log_axis
-from oat.report.results_folder import scan_folder
+from oat.report.results_folder import ResultsFolder, scan_folder
 from oat.report.rollouts import RolloutGroup, read_rollouts
 from oat.report.sections.distortion import distortion_figures
 from oat.report.sections.section import Part, Section
 from oat.report.sections.success import success_figures, success_section
+from oat.report.token_courses import read_token_courses
 from oat.tables.table import Table
-from tests.report.example_results import EPISODES, SUCCESSES, episodes, write_demonstrations, write_records
+from tests.report.example_results import EPISODES, SUCCESSES, episodes, write_demonstrations, write_records, write_video
 from tests.tokenizers.fitted import fitted, smooth_chunks
 
 
@@ -46,6 +47,40 @@ def test_a_policy_without_chunks_is_told_and_not_drawn(tmp_path: Path) -> None:
     assert tokens.data[0]["x"] == [1, 2, 4, 8]
     assert time.data[0]["x"] == [3, 6, 10]
     assert "not drawn: oat K=2" in time.caption
+
+
+def test_each_way_to_decode_has_a_mark_and_only_numbers_of_tokens_a_line(tmp_path: Path) -> None:
+    ways = {"K=8 greedy": 8, "K=4 greedy": 4, "K=8 greedy residual=0.1": 3, "K=8 greedy residual=0.2": 2}
+    write_records(tmp_path, [each for name, tokens in ways.items() for each in episodes("p", "oat", name, 9, tokens)])
+    tokens, _ = success_figures("s", read_rollouts(scan_folder(tmp_path))[0], {"oat": "#000000"})
+    greedy, stopped = sorted(tokens.data, key=lambda trace: str(trace["name"]))
+    assert (greedy["name"], greedy["x"], greedy["text"]) == ("oat greedy", [4, 8], ["K=4", "K=8"])
+    assert (stopped["name"], stopped["x"]) == ("oat greedy residual", [2, 3])
+    assert "lines" in greedy["mode"]
+    assert "lines" not in stopped["mode"]
+    assert greedy["marker"]["symbol"] != stopped["marker"]["symbol"]
+
+
+def test_episodes_with_films_are_chosen_and_damaged_films_are_told(tmp_path: Path) -> None:
+    records = [replace(each, chunk_tokens=(2, 3)) for each in episodes("p", "oat", "K=8 value=1", 5, 3)]
+    write_records(tmp_path, records)
+    assert [len(course.frames) for course in read_token_courses(*_folder_and_rollouts(tmp_path))[0][0].examples] == [
+        0,
+        0,
+    ]
+    write_video(tmp_path / f"videos/{records[7].key.file_name}.mp4")
+    (tmp_path / f"videos/{records[-1].key.file_name}.mp4").write_bytes(b"no film")
+    folder, rollouts = _folder_and_rollouts(tmp_path)
+    ((courses,), left_out) = read_token_courses(folder, rollouts)
+    assert [(len(each.frames), each.outcome) for each in courses.examples] == [(6, "not solved"), (0, "not solved")]
+    assert left_out == 0
+    assert len(folder.problems) == 1
+    assert courses.means["push"] == [2] * 10 + [3] * 10
+
+
+def _folder_and_rollouts(path: Path) -> tuple[ResultsFolder, list[RolloutGroup]]:
+    folder = scan_folder(path)
+    return folder, read_rollouts(folder)
 
 
 def test_a_table_has_each_policy_in_one_row(tmp_path: Path) -> None:

@@ -103,6 +103,15 @@ class VideoDecoder:
         except _DAMAGED as error:
             raise CorruptDataset(f"{self.path}: cannot decode the video ({error})") from error
 
+    def spread(self, count: int) -> UInt8[np.ndarray, "count height width 3"]:
+        """Return so many frames of the whole video: the middle ones of equal parts."""
+        frames = self._stream.frames
+        fps = float(self._stream.average_rate or 0)
+        if frames < 1 or fps <= 0:
+            raise CorruptDataset(f"{self.path}: the video does not say how many frames it has")
+        numbers = ((np.arange(count) + 0.5) * frames / count).astype(np.int64)
+        return self.read(numbers / fps, fps)
+
     def _at(self, time: float, fps: float) -> np.ndarray:
         """Return the frame shown at a time, decoding on from the last one where that is cheaper than seeking."""
         half = 0.5 / fps  # times in files are rounded, so take the frame that is nearest

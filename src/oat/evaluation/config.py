@@ -54,7 +54,8 @@ class EvalConfig:
     for."""
     choose: str = "medoid"
     """Which of several samples is executed: likelihood, the most likely; medoid, the one nearest to the others;
-    coherent, the one nearest to the rest of the previous chunk; contrast, that and unlike a weaker policy."""
+    coherent, the one nearest to the rest of the previous chunk; contrast, that and unlike a weaker policy; guided, the
+    medoid of samples that are compared with the previous chunk while their tokens are chosen."""
     weaker: Path | None = None
     """The weaker policy of --choose contrast, a checkpoint or run; by default the same one after its first step."""
     binary: tuple[int, ...] = ()

@@ -23,25 +23,32 @@ def find_protocol(
     return replace(usual, **{name: value for name, value in changes.items() if value is not None})  # type: ignore[arg-type]
 
 
-def protocol_name(hashed: str) -> str:
-    """Return what a person calls the protocol with this hash, or the hash where no known benchmark has it."""
+def known_protocol(hashed: str) -> Protocol | None:
+    """Return the protocol with this hash: a benchmark's, or one of its variants; None where it is not known."""
     for simulator in SIMULATORS:
-        found = _names(find_simulator(simulator).protocol).get(hashed)
+        found = _variants(find_simulator(simulator).protocol).get(hashed)
         if found is not None:
             return found
-    return f"protocol {hashed}"
+    return None
+
+
+def protocol_name(hashed: str) -> str:
+    """Return what a person calls the protocol with this hash, or the hash where no known benchmark has it."""
+    found = known_protocol(hashed)
+    if found is None:
+        return f"protocol {hashed}"
+    if any(found == find_simulator(simulator).protocol for simulator in SIMULATORS):
+        return found.simulator
+    late = f", {found.delay} steps late" if found.delay else ""
+    return f"{found.simulator}, executing {found.execute}{late}"
 
 
 @cache
-def _names(usual: Protocol) -> dict[str, str]:
-    """Return names by hash: of a protocol, and of those that execute more or less of each chunk, or with a delay."""
-    variants = {
-        replace(usual, execute=count).hash: f"{usual.simulator}, executing {count}"
+def _variants(usual: Protocol) -> dict[str, Protocol]:
+    """Return by hash a protocol, and those that execute more or less of each chunk, or with a delay."""
+    variants = [
+        replace(usual, execute=count, delay=delay)
         for count in range(1, _LONGEST_CHUNK + 1)
-    }
-    delayed = {
-        replace(usual, execute=count, delay=delay).hash: f"{usual.simulator}, executing {count}, {delay} steps late"
-        for count in range(1, _LONGEST_CHUNK + 1)
-        for delay in range(1, min(count, _LONGEST_DELAY + 1))
-    }
-    return variants | delayed | {usual.hash: usual.simulator}
+        for delay in range(min(count, _LONGEST_DELAY + 1))
+    ]
+    return {variant.hash: variant for variant in variants}

@@ -1,6 +1,6 @@
 """table-decoding: ways to choose tokens and chunks, against plain sampling and greedy; and chunks that come late."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from oat.tables.table import Table
 
 NAME = "table-decoding"
 _SAMPLES = 8
-_FEW = 4  # cost less than twice one
+_FEW = 4  # take less than twice the time of one
 _EXECUTED = (None, 8)  # the protocol's 16, and half as many
 _DELAYS = (0, 2, 4, 8)
 _TOKENS: dict[str, Any] = {"decoding": "tokens"}  # without a remainder: what the tokens alone decide
@@ -24,46 +24,53 @@ _SEVERAL: dict[str, Any] = {"samples": _SAMPLES}
 
 SAMPLING = DecodingRun("sampled", "sampled", {"decoding": "paper"})
 GREEDY = DecodingRun("greedy", "greedy", {**_TOKENS, "greedy": True})
-USUAL = DecodingRun("as trained", "usual")
+_MEDOID = DecodingRun(f"medoid of {_SAMPLES}", "medoid", {**_TOKENS, **_SEVERAL, "choose": "medoid"})
+_USUAL = None  # as it was trained for, which the main table has the records of
 _TOKEN_RULES = (
-    SAMPLING,
     GREEDY,
-    DecodingRun("T = 0.5", "t0.5", {**_TOKENS, "temperature": 0.5}),
-    DecodingRun("T = 1 … 0.25", "t-falling", {**_TOKENS, "temperature": (1.0, 0.7, 0.5, 0.25)}),
-    DecodingRun(f"likelihood of {_SAMPLES}", "likelihood", {**_TOKENS, **_SEVERAL, "choose": "likelihood"}),
-    DecodingRun(f"medoid of {_SAMPLES}", "medoid", {**_TOKENS, **_SEVERAL, "choose": "medoid"}),
+    SAMPLING,
+    _MEDOID,
     DecodingRun(f"coherent of {_SAMPLES}", "coherent", {**_TOKENS, **_SEVERAL, "choose": "coherent"}),
 )
-_PREFIX_RULES = (
-    DecodingRun(f"contrast of {_SAMPLES}", "contrast", {**_TOKENS, **_SEVERAL, "choose": "contrast"}),
+_LIKELIHOOD = DecodingRun(f"likelihood of {_SAMPLES}", "likelihood", {**_TOKENS, **_SEVERAL, "choose": "likelihood"})
+_ORDERED_RULES = (
     DecodingRun(f"medoid of {_FEW}", "medoid-few", {**_TOKENS, "samples": _FEW, "choose": "medoid"}),
+    DecodingRun(f"contrast of {_SAMPLES}", "contrast", {**_TOKENS, **_SEVERAL, "choose": "contrast"}),
+    DecodingRun("T = 1 … 0.25", "t-falling", {**_TOKENS, "temperature": (1.0, 0.7, 0.5, 0.25)}),
+)
+_REMAINDER_RULES = (
+    _USUAL,
     DecodingRun(f"medoid of {_SAMPLES}, remainder", "medoid-remainder", {**_SEVERAL, "choose": "medoid"}),
 )
 _DENOISING_RULES = (
-    USUAL,
+    _USUAL,
     DecodingRun(f"medoid of {_SAMPLES}", "medoid", {**_SEVERAL, "choose": "medoid"}),
     DecodingRun(f"coherent of {_SAMPLES}", "coherent", {**_SEVERAL, "choose": "coherent"}),
 )
-_RULES: dict[Method, Sequence[DecodingRun]] = {
-    OAT: (*_TOKEN_RULES, *_PREFIX_RULES, USUAL),
-    UNORDERED: _TOKEN_RULES,
-    QUEST: _TOKEN_RULES,
+_Rules = Mapping[Method, Sequence[DecodingRun | None]]
+_HALF: _Rules = {
+    OAT: (*_TOKEN_RULES, *_ORDERED_RULES, _LIKELIHOOD),
+    UNORDERED: (*_TOKEN_RULES, _LIKELIHOOD),
+    QUEST: (*_TOKEN_RULES, _LIKELIHOOD),
     DP: _DENOISING_RULES,
 }
+"""What is compared where half as many actions are executed; the rules that matter most come first."""
+_WHOLE: _Rules = {**_HALF, OAT: (*_HALF[OAT], *_REMAINDER_RULES)}
 
 
 def _late(delay: int) -> Iterator[DecodingRun]:
-    """Yield ways to decode chunks that come so many steps late."""
+    """Yield ways to decode chunks that come so many steps late; without a delay they are those of above."""
+    if not delay:
+        yield from (replace(rule, label=f"{rule.label}, 0 late") for rule in (GREEDY, _MEDOID))
+        return
     late = {**_TOKENS, "delay": delay}
     several = {**late, **_SEVERAL}
     yield DecodingRun(f"greedy, {delay} late", f"greedy-late{delay}", {**late, "greedy": True})
     yield DecodingRun(f"medoid of {_SAMPLES}, {delay} late", f"medoid-late{delay}", several)
-    coherent = {**several, "choose": "coherent"}
-    yield DecodingRun(f"coherent of {_SAMPLES}, {delay} late", f"coherent-late{delay}", coherent)
-    if delay:
-        commit = {**several, "commit": delay}
-        label = f"medoid of {_SAMPLES}, committed, {delay} late"
-        yield DecodingRun(label, f"commit-late{delay}", commit)
+    committed = {**several, "commit": delay}
+    yield DecodingRun(f"medoid of {_SAMPLES}, committed, {delay} late", f"commit-late{delay}", committed)
+    guided = {**committed, "choose": "guided"}
+    yield DecodingRun(f"guided of {_SAMPLES}, committed, {delay} late", f"guided-late{delay}", guided)
 
 
 def _small(study: Study) -> bool:
@@ -71,24 +78,25 @@ def _small(study: Study) -> bool:
     return study.scale.name == "smoke"
 
 
-def _methods(study: Study) -> dict[Method, Sequence[DecodingRun]]:
-    return {OAT: _RULES[OAT][5:6]} if _small(study) else _RULES
+def _rules(study: Study, execute: int | None) -> _Rules:
+    if _small(study):
+        return {OAT: (_MEDOID,)}
+    return _WHOLE if execute is None else _HALF
 
 
 def _compared(study: Study, execute: int | None) -> list[EvaluationRun]:
+    rules = _rules(study, execute)
     return [
-        replace(run, decoding=rule, execute=execute)
-        for method, rules in _methods(study).items()
-        for rule in rules
-        for run in study.evaluations((method,))
+        replace(run, decoding=rule, execute=execute) for run in study.evaluations(rules) for rule in rules[run.method]
     ]
 
 
 def _delayed(study: Study) -> list[EvaluationRun]:
+    """Return the evaluations of chunks that come late, with as many training seeds as ablations have."""
     rules = [rule for delay in _DELAYS for rule in _late(delay)]
     if _small(study):
         rules = [rule for rule in rules if rule.options.get("commit") == _DELAYS[1]]
-    return [replace(run, decoding=rule) for rule in rules for run in study.evaluations((OAT,))]
+    return [replace(run, decoding=rule) for run in study.ablations((OAT,)) for rule in rules]
 
 
 def _regimes(study: Study) -> Sequence[int | None]:
@@ -96,16 +104,27 @@ def _regimes(study: Study) -> Sequence[int | None]:
 
 
 def evaluations(study: Study) -> list[EvaluationRun]:
-    """Return every rule for every method it means something to, executing all and half, and delays of OAT's chunks."""
+    """Return every rule for every method it means something to, executing all and half, and delays of OAT's chunks.
+
+    Each is there once, though several tables may show it. The first training seed of everything comes first, and of a
+    seed OAT, so that a study that is cut short has the comparisons that matter most.
+    """
     compared = [run for execute in _regimes(study) for run in _compared(study, execute)]
-    return [*compared, *_delayed(study)]
+    by_name = {run.name: run for run in (*compared, *_delayed(study))}
+    return sorted(by_name.values(), key=lambda run: (run.seed, run.method is not OAT))
 
 
 def label(evaluation: EvaluationRun) -> str:
     """Return what tables call a method that decodes in some way."""
-    method = evaluation.method
-    assert evaluation.decoding is not None
-    return f"{method.label(method.prefixes[-1] if method.prefixes else None)} {evaluation.decoding.label}"
+    return f"{evaluation.method.label(_longest(evaluation.method))} {_way(evaluation)}"
+
+
+def _longest(method: Method) -> int | None:
+    return method.prefixes[-1] if method.prefixes else None
+
+
+def _way(evaluation: EvaluationRun) -> str:
+    return "as trained" if evaluation.decoding is None else evaluation.decoding.label
 
 
 def read_decoding_rows(study: Study, runs: Sequence[EvaluationRun]) -> list[Row]:
@@ -124,9 +143,10 @@ def _named_alike(study: Study, run: EvaluationRun) -> Iterator[EpisodeRecord]:
 
     Their own names hold numbers that differ between trainings, such as a bound that a head is calibrated for.
     """
-    assert run.decoding is not None
-    for record in study.all_records(run):
-        yield replace(record, key=replace(record.key, decoding=run.decoding.label))
+    # The main table's evaluations act from several numbers of tokens; ways to decode are compared with all of them.
+    records = study.records(run).get(_longest(run.method), []) if run.decoding is None else study.all_records(run)
+    for record in records:
+        yield replace(record, key=replace(record.key, decoding=_way(run)))
 
 
 def tables(study: Study) -> list[Table]:
@@ -135,22 +155,32 @@ def tables(study: Study) -> list[Table]:
     for execute in _regimes(study):
         title = f"{NAME}: {execute or 'the usual number of'} actions executed, success in %"
         rows = read_decoding_rows(study, _compared(study, execute))
-        made.append(study_table(study, title, rows, claims=tuple(_claims(rows)), more=COST_COLUMNS))
+        # Of rules that were not run a note says so already.
+        run = {row.label for row in rows if row.records}
+        claims = tuple((claim, chain) for claim, chain in _claims(study, execute) if chain[-1] in run)
+        made.append(study_table(study, title, rows, claims=claims, more=COST_COLUMNS))
     rows = read_decoding_rows(study, _delayed(study))
     title = f"{NAME}: chunks that come late, success in %"
     late = study_table(study, title, rows, claims=tuple(_late_claims(rows)), alike=False, more=COST_COLUMNS)
     return [*made, late]
 
 
-def _claims(rows: Sequence[Row]) -> Iterator[Claim]:
-    """Yield the claims that each of OAT's rules is better than sampling, and than the most likely tokens."""
-    known = {row.label for row in rows}
-    for rule in (*_TOKEN_RULES[2:], *_PREFIX_RULES[:2]):
-        better = f"OAT_8 {rule.label}"
-        for usual in (SAMPLING, GREEDY):
-            worse = f"OAT_8 {usual.label}"
-            if better in known and worse in known:
-                yield f"{rule.label} acts better than {usual.label}", (worse, better)
+def _claims(study: Study, execute: int | None) -> Iterator[Claim]:
+    """Yield the claims that each rule is better than plain sampling, and than the most likely tokens."""
+    for method, rules in _rules(study, execute).items():
+        for rule in rules:
+            for other in _plain(method, rule):
+                better = EvaluationRun(method, decoding=rule)
+                worse = EvaluationRun(method, decoding=other)
+                yield f"{label(better)} acts better than {_way(worse)}", (label(worse), label(better))
+
+
+def _plain(method: Method, rule: DecodingRun | None) -> Sequence[DecodingRun | None]:
+    """Return the ways that a rule must be better than; none where it is one of them."""
+    if rule in (_USUAL, SAMPLING, GREEDY):
+        return ()
+    # Diffusion knows no other way, and a remainder is held against a remainder.
+    return (_USUAL,) if method is DP or rule in _REMAINDER_RULES else (SAMPLING, GREEDY)
 
 
 def _late_claims(rows: Sequence[Row]) -> Iterator[Claim]:
@@ -158,12 +188,15 @@ def _late_claims(rows: Sequence[Row]) -> Iterator[Claim]:
     for delay in _DELAYS[1:]:
         without = f"OAT_8 medoid of {_SAMPLES}, {delay} late"
         committed = f"OAT_8 medoid of {_SAMPLES}, committed, {delay} late"
+        guided = f"OAT_8 guided of {_SAMPLES}, committed, {delay} late"
         if without in known and committed in known:
             yield f"committing acts better, {delay} steps late", (without, committed)
+        if committed in known and guided in known:
+            yield f"guiding acts better than choosing, {delay} steps late", (committed, guided)
 
 
 def measure(study: Study) -> None:
     """Time one chunk of every way to decode that has not been timed yet."""
-    for method, rules in _methods(study).items():
-        names = {label(EvaluationRun(method, decoding=rule)): rule for rule in rules}
-        time_decodings(study, method, names)
+    for method, rules in _rules(study, None).items():
+        runs = [EvaluationRun(method, decoding=rule) for rule in rules]
+        time_decodings(study, method, {label(run): run.decoding for run in runs})

@@ -28,8 +28,11 @@ def read_decoding_timings(folder: Path) -> dict[str, float]:
     return taken
 
 
-def time_decodings(study: Study, method: Method, named: Mapping[str, DecodingRun]) -> None:
-    """Time one method's ways to decode that were not timed before, taking turns on one observation."""
+def time_decodings(study: Study, method: Method, named: Mapping[str, DecodingRun | None]) -> None:
+    """Time one method's ways to decode that were not timed before, taking turns on one observation.
+
+    None stands for decoding as the policy was trained for.
+    """
     policy = find_policy(study, method)
     taken = read_decoding_timings(study.folder)
     missing = {name: rule for name, rule in named.items() if name not in taken}
@@ -38,7 +41,7 @@ def time_decodings(study: Study, method: Method, named: Mapping[str, DecodingRun
     observation = policy.random_observation(1)
     calls = {}
     for name, rule in missing.items():
-        options = {"num_tokens": method.prefixes[-1:], **rule.options}
+        options = {"num_tokens": method.prefixes[-1:], **({} if rule is None else rule.options)}
         (decoding,) = choose_decodings(EvalConfig(study.folder, study.sim, study.folder, **options), policy)
         calls[name] = partial(policy.predict_chunk, observation, decoding)
     times = time_calls(calls, study.scale.timings)

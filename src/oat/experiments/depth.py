@@ -6,8 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from oat.errors import InvalidOption
 from oat.evaluation.claims import Claim
-from oat.experiments.decoding_rules import read_decoding_rows
+from oat.evaluation.comparisons import compare_policies
+from oat.evaluation.token_courses import mean_course
+from oat.experiments.decoding_rules import GREEDY, label, read_decoding_rows
 from oat.experiments.pictures import save_study_figure, whiskers
 from oat.experiments.study.decodings import DecodingRun
 from oat.experiments.study.methods import OAT
@@ -18,23 +21,31 @@ from oat.tables.success import COST_COLUMNS
 from oat.tables.table import Table
 
 NAME = "table-depth"
-_TOKENS: dict[str, Any] = {"decoding": "tokens"}  # a remainder would hide what tokens add
+_TOKENS = GREEDY.options  # a remainder would hide what tokens add
 _LONGEST = OAT.prefixes[-1]
 # Relative to each head's own errors: benchmarks differ in units, and trainings in how well they tokenize.
-_RESIDUAL = ("residual=10%", "residual=30%", "residual=60%")
-_VALUE = ("value=20%", "value=60%", "value=150%")
+_SETTINGS = ("residual=10%", "residual=30%", "residual=60%", "value=20%", "value=60%", "value=150%")
+_FIRST = ("residual=30%", "value=60%")  # should take about half of the tokens, as the goal wants
 _BINS = 20  # of an episode, for tokens over time
 
 
 def _fixed(tokens: int) -> DecodingRun:
+    if tokens == _LONGEST:
+        return replace(GREEDY, label=f"K = {tokens}")  # whose episodes table-decoding has, too
     return DecodingRun(f"K = {tokens}", f"fixed{tokens}", {**_TOKENS, "num_tokens": (tokens,)})
 
 
 def _adaptive(study: Study) -> list[DecodingRun]:
     """Return the rules that decide for each chunk, at several settings."""
-    chosen = _RESIDUAL[1:2] if study.scale.name == "smoke" else (*_RESIDUAL, *_VALUE)
+    chosen = _FIRST[:1] if study.scale.name == "smoke" else _SETTINGS
     return [
-        DecodingRun(rule, rule.replace("=", "-").rstrip("%"), {**_TOKENS, "stop": (rule,)}, needs_head=True)
+        DecodingRun(
+            rule,
+            rule.replace("=", "-").rstrip("%"),
+            {**_TOKENS, "stop": (rule,)},
+            needs_head=True,
+            film=rule in _FIRST,
+        )
         for rule in chosen
     ]
 
@@ -44,22 +55,29 @@ def _control(rule: DecodingRun) -> DecodingRun:
     return DecodingRun(f"random as {rule.label}", f"random-{rule.slug}", _TOKENS, matched_to=rule.slug)
 
 
-def _runs(study: Study) -> list[EvaluationRun]:
-    adaptive = _adaptive(study)
-    depths = (_LONGEST,) if study.scale.name == "smoke" else range(1, _LONGEST + 1)
-    rules = [*map(_fixed, depths), *adaptive, *map(_control, adaptive)]
-    return [replace(run, decoding=rule) for rule in rules for run in study.evaluations((OAT,))]
+def _rules(study: Study) -> list[DecodingRun]:
+    """Return every number of tokens, and every rule beside its control, as tables show them."""
+    fixed = [_fixed(_LONGEST)] if study.scale.name == "smoke" else [_fixed(k) for k in range(1, _LONGEST + 1)]
+    return [*fixed, *(each for rule in _adaptive(study) for each in (rule, _control(rule)))]
+
+
+def _importance(rule: DecodingRun) -> int:
+    """Return in which turn a rule is run: first what decides the goals, then fixed numbers, then other settings."""
+    if rule.slug == GREEDY.slug or rule.label.endswith(_FIRST):
+        return 0
+    return 1 if rule.label.startswith("K = ") else 2
 
 
 def evaluations(study: Study) -> list[EvaluationRun]:
-    """Return OAT from every number of tokens, by every rule, and each rule's control."""
-    return _runs(study)
+    """Return OAT from every number of tokens, by every rule, and each rule's control, training seed by seed."""
+    rules = sorted(_rules(study), key=_importance)
+    return [replace(run, decoding=rule) for run in study.evaluations((OAT,)) for rule in rules]
 
 
 def tables(study: Study) -> list[Table]:
     """Return the table of success against tokens, and draw it, and where along an episode tokens were used."""
-    runs = _runs(study)
-    rows = read_decoding_rows(study, runs)
+    shown = [label(EvaluationRun(OAT, decoding=rule)) for rule in _rules(study)]
+    rows = sorted(read_decoding_rows(study, evaluations(study)), key=lambda row: shown.index(row.label))
     claims = tuple(_claims(study))
     title = f"{NAME}: success against tokens per chunk, success in %"
     table = study_table(study, title, rows, claims=claims, more=COST_COLUMNS)
@@ -75,20 +93,28 @@ def _claims(study: Study) -> Iterator[Claim]:
 
 def _within_a_point(study: Study, rows: Sequence[Row]) -> Iterator[str]:
     """Yield for each rule whether it comes within a point of all tokens with half of them."""
-    found = {row.label: row.overall for row in rows}
+    found = {row.label: row for row in rows if row.records}
     whole = found.get(f"OAT_8 {_fixed(_LONGEST).label}")
     for rule in _adaptive(study):
         here = found.get(f"OAT_8 {rule.label}")
-        if whole is None or here is None:
-            continue
-        gap = 100 * (here.success.estimate - whole.success.estimate)
-        held = gap >= -1 and here.tokens_per_chunk <= _LONGEST / 2
-        enough = here.episodes >= FEW * len(study.tasks)
-        outcome = ("held" if held else "not held") if enough else "undecided, too few episodes"
-        yield (
-            f"goal: {rule.label} within a point of K = {_LONGEST} with half its tokens: {outcome} "
-            f"({gap:+.1f} points, {here.tokens_per_chunk:.2f} tokens)"
-        )
+        if whole is not None and here is not None:
+            goal = f"goal: {rule.label} within a point of K = {_LONGEST} with half its tokens"
+            yield f"{goal}: {compare_goal(whole, here, len(study.tasks))}"
+
+
+def compare_goal(whole: Row, here: Row, tasks: int) -> str:
+    """Return whether the goal is reached where both have acted: a study that was cut short has more seeds of one."""
+    try:
+        gap = 100 * compare_policies(whole.records, here.records).difference.estimate
+    except InvalidOption as reason:
+        return f"undecided, {reason}"
+    overall = here.overall
+    assert overall is not None
+    held = gap >= -1 and overall.tokens_per_chunk <= _LONGEST / 2
+    outcome = "held" if held else "not held"
+    if min(len(whole.records), len(here.records)) < FEW * tasks:
+        outcome = "undecided, too few episodes"
+    return f"{outcome} ({gap:+.1f} points, {overall.tokens_per_chunk:.2f} tokens)"
 
 
 def _draw(study: Study, rows: Sequence[Row]) -> str:
@@ -126,16 +152,11 @@ def _draw_over_time(study: Study, rows: Sequence[Row]) -> str:
         for row in rows:
             courses = [each.chunk_tokens for each in row.records if each.key.task == task and each.chunk_tokens]
             if row.label in adaptive and courses:
-                axes.plot(np.linspace(0, 100, _BINS), _mean_course(courses), label=row.label.removeprefix("OAT_8 "))
+                axes.plot(
+                    np.linspace(0, 100, _BINS), mean_course(courses, _BINS), label=row.label.removeprefix("OAT_8 ")
+                )
         axes.set(title=task, xlabel="% of the episode", ylim=(0.5, _LONGEST + 0.5))
     panels[0].set_ylabel("tokens per chunk")
     if panels[0].get_legend_handles_labels()[0]:
         panels[0].legend(fontsize=7)
     return save_study_figure(study, f"{NAME}-over-time", figure)
-
-
-def _mean_course(courses: Sequence[Sequence[int]]) -> list[float]:
-    """Return the mean number of tokens at equal parts of episodes, which differ in length."""
-    parts = np.linspace(0, 1, _BINS)
-    each = [[course[min(int(part * len(course)), len(course) - 1)] for part in parts] for course in courses]
-    return np.mean(each, axis=0).tolist()

@@ -262,7 +262,10 @@ class GraphTokenPolicy(TokenPredictor, GraphPolicy):
             actions = self.actions(self.repeat_reference(values, samples), tokens, also)
             return _chunk(actions, ids.where(kept, 0), log_probabilities * kept, lengths)
 
-        return TokenSource(next_token, make_chunk)
+        def go_on_from(rows: Int64[Tensor, " batch"]) -> None:
+            inputs.update({name: put(get(inputs[name])[rows]) for name in ("last", "cache")})
+
+        return TokenSource(next_token, make_chunk, go_on_from)
 
     def _first_of_samples(
         self, inputs: dict[str, Any], decoding: TokenDecoding, noise: Tensor, more: Sequence[Any]

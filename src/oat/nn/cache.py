@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from oat.nn.width import Width
@@ -46,6 +46,10 @@ class KeyValueCache:
     def repeat(self, times: int) -> None:
         """Keep as much for several rows in place of each, one after the other."""
         self.memory = self.memory.repeat_interleave(times, 2)
+
+    def take(self, rows: Int64[Tensor, " batch"]) -> None:
+        """Keep for each row what another has."""
+        self.memory = self.memory.index_select(2, rows)
 
     def next_position(self) -> Iterator[CachePlace]:
         """Return every layer's part of the cache at one position more."""

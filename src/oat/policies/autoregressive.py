@@ -301,9 +301,8 @@ class AutoregressivePolicy(TokenPredictor, Policy):
         if samples > 1:
             context = context.repeat_interleave(samples, 0)
             state = None if state is None else state.repeat_interleave(samples, 0)
-        if decoding.remainder:
-            return TokenSource(next_token, partial(self._complete, context, state, decoding.num_actions))
-        return TokenSource(next_token, partial(self._decode, state, decoding.num_actions))
+        decode = partial(self._complete, context) if decoding.remainder else self._decode
+        return TokenSource(next_token, partial(decode, state, decoding.num_actions), sequence.go_on_from)
 
     def _complete(
         self,

@@ -205,6 +205,42 @@ class Contrast(ChoosingRule):
         return backward.where(backward.isfinite(), 0.0) + near - far
 
 
+@dataclass(frozen=True)
+class Guided(ChoosingRule):
+    """Let the samples go on that agree best with the previous chunk while tokens are chosen; then take the medoid.
+
+    After some tokens, the worse half of a row's samples goes on from the tokens of the better half, with noise of its
+    own: every prefix is a whole chunk, whose first actions show whether it fits what is executed meanwhile.
+    """
+
+    name: ClassVar[str] = "guided"
+    after: tuple[int, ...] = (1, 2, 4)
+    """Numbers of tokens after which samples are compared; later ones change little, and each comparison costs time."""
+
+    def check(self, predictor: "BasePredictor") -> None:
+        """Raise `InvalidOption` for a policy without tokens whose every prefix decodes."""
+        if not predictor.anytime or "num_tokens" not in predictor.options:
+            raise InvalidOption("guided needs tokens whose every prefix decodes, and this policy has none")
+
+    def costs(self, candidates: Candidates) -> Costs:
+        """Return the mean distances to the other samples."""
+        return MEDOID.costs(candidates)
+
+    def survivors(self, candidates: Candidates, commit: int) -> Int64[Tensor, "rows samples"]:
+        """Return the number of the sample from which each one goes on; the better half goes on from itself.
+
+        Agreement is over the committed actions, or without any over the rest of the previous chunk.
+        """
+        distances = _distances_to_previous(candidates, 1.0 if commit else Coherent.decay, commit or None)
+        # Stable: copies are equally far, and every runtime must take the same ones.
+        best = distances.argsort(dim=1, stable=True)
+        places = best.argsort(dim=1)
+        kept = math.ceil(best.shape[1] / 2)
+        goes_on = best.gather(1, places.where(places < kept, places - kept))
+        # Rows without a previous chunk have nothing to agree with.
+        return goes_on.where(distances.isfinite(), torch.arange(best.shape[1], device=best.device))
+
+
 MEDOID = Medoid()
 """What chooses unless a caller says otherwise: it needs nothing but the samples."""
 
@@ -213,6 +249,7 @@ CHOOSING_RULES: dict[str, type[ChoosingRule]] = {
     "medoid": Medoid,
     "coherent": Coherent,
     "contrast": Contrast,
+    "guided": Guided,
 }
 
 

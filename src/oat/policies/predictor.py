@@ -2,10 +2,10 @@
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,10 +15,10 @@ from torch import Tensor
 
 from oat.errors import InvalidOption
 from oat.interfaces import Observation
-from oat.policies.choosing import Candidates, Contrast, Previous, choose
+from oat.policies.choosing import Candidates, Contrast, Guided, Previous, choose
 from oat.policies.context import ContextConfig, Values
 from oat.policies.decoding import Decoding, DecodingOptions, Noise, SampledDecoding
-from oat.policies.stopping import Deadline, EveryStep, StepTimes, StoppingRule
+from oat.policies.stopping import Deadline, EveryStep, Guiding, StepTimes, StoppingRule
 from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens
 
@@ -186,12 +186,15 @@ class BasePredictor(ABC):
         rule.start(self._step_times[(pad_to or rows) * samples])
         missing = 0 if pad_to is None else pad_to - rows
         padded = Noise(noise.keys + noise.keys[:1] * missing)
-        chunks = self._generate(observation, missing, decoding, padded, rule)
-        if isinstance(decoding, SampledDecoding) and samples > 1:
-            held = previous if previous is None or not missing else previous.padded(missing)
-            weaker = self._generate_weaker(observation, missing, decoding, padded)
-            chunks = self._choose(chunks, decoding, held, weaker)
-        return self._run(chunks, rule, rows)
+        if not isinstance(decoding, SampledDecoding) or samples == 1:
+            return self._run(self._generate(observation, missing, decoding, padded, rule), rule, rows)
+        held = previous if previous is None or not missing else previous.padded(missing)
+        guiding = rule
+        if isinstance(decoding.choose, Guided) and held is not None:
+            guiding = Guiding(rule, partial(self._survivors, decoding.choose, decoding, held))
+        chunks = self._generate(observation, missing, decoding, padded, guiding)
+        weaker = self._generate_weaker(observation, missing, decoding, padded)
+        return self._run(self._choose(chunks, decoding, held, weaker), rule, rows)
 
     def _generate(
         self, observation: Observation, missing: int, decoding: Decoding, noise: Noise, rule: StoppingRule
@@ -224,9 +227,29 @@ class BasePredictor(ABC):
         for chunk in chunks:
             yield self._chosen(chunk, decoding, previous, negatives)
 
+    def _survivors(
+        self, rule: Guided, decoding: SampledDecoding, previous: Previous, steps: int, make_chunk: Callable[[], Chunk]
+    ) -> Int64[Tensor, " batch"] | None:
+        """Return the rows that samples go on from, where the rule compares them after so many steps."""
+        if steps not in rule.after:
+            return None
+        numbers = rule.survivors(self._candidates(make_chunk(), decoding, previous, None), decoding.commit)
+        return (numbers + torch.arange(len(numbers), device=numbers.device)[:, None] * decoding.samples).flatten()
+
     def _chosen(
         self, chunk: Chunk, decoding: SampledDecoding, previous: Previous | None, negatives: Chunk | None
     ) -> Chunk:
+        candidates = self._candidates(chunk, decoding, previous, negatives)
+        rows = len(candidates.actions)
+        best = choose(decoding.choose, candidates, decoding.commit)
+        chosen = chunk[torch.arange(rows, device=best.device) * decoding.samples + best]
+        actions = chunk.actions.view(rows, decoding.samples, *chunk.actions.shape[1:])
+        return replace(chosen, actions=decoding.choose.finish(chosen.actions, actions, candidates.valid))
+
+    def _candidates(
+        self, chunk: Chunk, decoding: SampledDecoding, previous: Previous | None, negatives: Chunk | None
+    ) -> Candidates:
+        """Return what a rule chooses among, in the scale that distances are measured in."""
         samples = decoding.samples
         rows = len(chunk.actions) // samples
         shape = chunk.actions.shape[1:]
@@ -236,7 +259,7 @@ class BasePredictor(ABC):
         scale = self.action_scale.to(device)
         likelihoods = chunk.log_probabilities
         theirs = shape if negatives is None else negatives.actions.shape[1:]
-        candidates = Candidates(
+        return Candidates(
             actions / scale,
             valid,
             decoding.executed or actions.shape[2],
@@ -244,9 +267,6 @@ class BasePredictor(ABC):
             None if previous is None else previous.actions.to(device) / scale,
             None if negatives is None else negatives.actions.to(device).reshape(rows, -1, *theirs) / scale,
         )
-        best = choose(decoding.choose, candidates, decoding.commit)
-        chosen = chunk[torch.arange(rows, device=device) * samples + best]
-        return replace(chosen, actions=decoding.choose.finish(chosen.actions, actions, valid))
 
     def _run(self, chunks: Iterator[Chunk], rule: StoppingRule, rows: int) -> Iterator[Chunk]:
         """Compute chunks in the policy's modes; between two of them the caller has his own back."""

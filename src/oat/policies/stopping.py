@@ -8,7 +8,7 @@ is asked after every token, and one line in `DEPTH_RULES`.
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -21,8 +21,10 @@ from oat.errors import InvalidOption, unknown_name
 
 if TYPE_CHECKING:
     from oat.policies.error_head import ErrorHead
-    from oat.policies.predictor import BasePredictor
+    from oat.policies.predictor import BasePredictor, Chunk
 
+RANDOM_DEPTH = "random-depth"
+"""How records name depths that were drawn at random."""
 _REMEMBERED = 100  # durations that an estimate is made of
 _CAREFUL = 0.9  # the quantile of them that is reckoned with
 
@@ -61,6 +63,32 @@ class StoppingRule:
 
     def got_chunk(self) -> None:
         """Take notice that the chunk has been made."""
+
+    def survivors(self, steps: int, make_chunk: Callable[[], "Chunk"]) -> Int64[Tensor, " batch"] | None:
+        """Return the row from whose past each row goes on after so many steps; None lets each go on from its own."""
+        return None
+
+
+class Guiding(StoppingRule):
+    """Let another rule decide when a chunk is made; in between, samples that fit badly go on from better ones."""
+
+    watches = True
+
+    def __init__(
+        self,
+        rule: StoppingRule,
+        survivors: Callable[[int, Callable[[], "Chunk"]], Int64[Tensor, " batch"] | None],
+    ) -> None:
+        self._rule = rule
+        self._survivors = survivors
+
+    def wants_chunk(self, log_probabilities: Float[Tensor, " batch"] | None = None) -> bool:
+        """Return what the other rule says."""
+        return self._rule.wants_chunk(log_probabilities)
+
+    def survivors(self, steps: int, make_chunk: Callable[[], "Chunk"]) -> Int64[Tensor, " batch"] | None:
+        """Return the rows that go on, by the chunks that there are so far."""
+        return self._survivors(steps, make_chunk)
 
 
 class EveryStep(StoppingRule):
@@ -190,7 +218,7 @@ class RandomDepth(DepthRule):
     @property
     def name(self) -> str:
         """Return the shares in percent."""
-        return f"random-depth={'/'.join(f'{100 * share:.3g}' for share in self.shares)}"
+        return f"{RANDOM_DEPTH}={'/'.join(f'{100 * share:.3g}' for share in self.shares)}"
 
     def stops(self, state: RowState) -> Bool[Tensor, " rows"]:
         """Return whether the depth is reached that the row's own key drew."""

@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -36,6 +37,8 @@ class TokenSource:
     """From a place, counted from 0 and asked for in order, to every row's token there."""
     make_chunk: Callable[[Ids, LogProbabilities, Lengths | None], Chunk]
     """From the tokens so far, their log-probabilities and how many each row has, or None for all, to actions."""
+    go_on_from: Callable[[Lengths], None]
+    """Lets each row go on from the tokens of another of the same observation, by its number."""
 
 
 class _Depths:
@@ -59,10 +62,20 @@ class _Depths:
         self._stopped = self._stopped | self._rule.stops(RowState(tokens, step.token, step.hidden, keys))
         return bool(self._stopped.all())
 
+    def go_on_from(self, rows: Int64[Tensor, " batch"]) -> None:
+        """Let each row have stopped where another has."""
+        if self._lengths is not None and self._stopped is not None:
+            self._lengths = self._lengths[rows]
+            self._stopped = self._stopped[rows]
+
     @property
     def lengths(self) -> Lengths | None:
         """Return how many tokens each row has; None where all have all."""
         return self._lengths
+
+
+def _make_chunk(source: TokenSource, ids: list[Tensor], log_probabilities: list[Tensor], depths: _Depths) -> Chunk:
+    return source.make_chunk(torch.stack(ids, 1), torch.stack(log_probabilities, 1), depths.lengths)
 
 
 class TokenPredictor(BasePredictor):
@@ -155,10 +168,17 @@ class TokenPredictor(BasePredictor):
             # The rule is asked even where prefixes do not decode: it measures how long tokens take.
             wanted = rule.wants_chunk(step.log_probability) and anytime
             finished = place + 1 == length or all_stopped or self._all_ended(ids)
+            make_chunk = partial(_make_chunk, source, ids, log_probabilities, depths)
             if wanted or finished:
-                yield source.make_chunk(torch.stack(ids, 1), torch.stack(log_probabilities, 1), depths.lengths)
+                yield make_chunk()
             if finished:
                 return
+            rows = rule.survivors(place + 1, make_chunk)
+            if rows is not None:
+                ids = [each[rows] for each in ids]
+                log_probabilities = [each[rows] for each in log_probabilities]
+                source.go_on_from(rows)
+                depths.go_on_from(rows)
 
     def _all_ended(self, ids: list[Tensor]) -> bool:
         return self.eos is not None and bool((torch.stack(ids) == self.eos).any(0).all())

@@ -37,3 +37,8 @@ class TokenSequence:
         self.last = self.last.repeat_interleave(times, 0)
         self.hidden = None if self.hidden is None else self.hidden.repeat_interleave(times, 0)
         self._generation.repeat(times)
+
+    def go_on_from(self, rows: Int64[Tensor, " batch"]) -> None:
+        """Let each row go on from the tokens of another, which has the same context."""
+        self.last = self.last[rows]
+        self._generation.cache.take(rows)

@@ -1,7 +1,7 @@
 """Run `oat report`: write one HTML file that shows what lies below a directory and needs nothing else."""
 
 import secrets
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -73,7 +73,13 @@ def _environment() -> Any:
 def _payload(sections: list[Section]) -> dict[str, Any]:
     """Return the values that the page's JavaScript draws: all figures, and what single sections need."""
     payload: dict[str, Any] = {
-        "figures": [asdict(figure) for section in sections for part in section.parts for figure in part.figures]
+        # Frames are elements of the page itself.
+        "figures": [
+            asdict(replace(figure, frames=()))
+            for section in sections
+            for part in section.parts
+            for figure in part.figures
+        ]
     }
     for section in sections:
         payload |= section.payload()

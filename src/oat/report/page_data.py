@@ -14,6 +14,7 @@ from oat.report.datasets import NamedDataset, find_dataset, load_dataset
 from oat.report.measured_tokenizers import MeasuredTokenizer, best_ordered, measure_tokenizer
 from oat.report.results_folder import ResultsFolder, method_of
 from oat.report.rollouts import RolloutGroup, read_rollouts
+from oat.report.token_courses import TokenCourses, read_token_courses
 from oat.report.videos import Video, choose_videos
 from oat.tables.files import load_tables
 from oat.tables.table import PICTURE, Table
@@ -23,11 +24,11 @@ _PICTURE_BYTES = 3_000_000  # the page holds all pictures itself, and should sti
 
 @dataclass(frozen=True)
 class TablesFile:
-    """Hold the tables of one file, and the picture that was drawn with them."""
+    """Hold the tables of one file, and the pictures that were drawn with them."""
 
     tables: tuple[Table, ...]
-    picture: str
-    """The picture as a data: address; empty without one."""
+    pictures: tuple[str, ...]
+    """The pictures as data: addresses."""
 
 
 @dataclass
@@ -39,6 +40,8 @@ class PageData:
     rollouts: list[RolloutGroup] = field(default_factory=list)
     videos: list[Video] = field(default_factory=list)
     videos_left_out: int = 0
+    depths: list[TokenCourses] = field(default_factory=list)
+    depths_left_out: int = 0
     tables: list[TablesFile] = field(default_factory=list)
     curves: list[Curve] = field(default_factory=list)
     checkpoints: list[Checkpoint] = field(default_factory=list)
@@ -72,12 +75,15 @@ def load_page_data(folder: ResultsFolder, data: Path | None = None) -> PageData:
     datasets = _load_datasets(folder, data)
     rollouts = read_rollouts(folder)
     videos, videos_left_out = choose_videos(folder, rollouts)
+    depths, depths_left_out = read_token_courses(folder, rollouts)
     page_data = PageData(
         datasets=datasets,
         tokenizers=_measure_tokenizers(folder, datasets if data is None else find_dataset(data, datasets)),
         rollouts=rollouts,
         videos=videos,
         videos_left_out=videos_left_out,
+        depths=depths,
+        depths_left_out=depths_left_out,
         tables=_load_tables(folder),
         curves=read_training_curves(folder),
         checkpoints=read_checkpoints(folder),
@@ -120,17 +126,24 @@ def _load_tables(folder: ResultsFolder) -> list[TablesFile]:
 
 
 def _load_tables_file(path: Path, folder: ResultsFolder) -> TablesFile:
-    """Load the tables of a file without the notes that name their picture, because the page shows the picture."""
+    """Load the tables of a file without the notes that name their pictures, because the page shows these."""
     tables = load_tables(path)
     pictures = [note.removeprefix(PICTURE) for table in tables for note in table.notes if note.startswith(PICTURE)]
     without_pictures = tuple(
         replace(table, notes=tuple(note for note in table.notes if not note.startswith(PICTURE))) for table in tables
     )
     # Only the name counts: a table must not be able to embed files from elsewhere.
-    file = path.parent.parent / "figures" / Path(pictures[0] if pictures else "").name
+    shown = (
+        _load_picture(path.parent.parent / "figures" / Path(name).name, folder) for name in dict.fromkeys(pictures)
+    )
+    return TablesFile(without_pictures, tuple(picture for picture in shown if picture))
+
+
+def _load_picture(file: Path, folder: ResultsFolder) -> str:
+    """Return a picture as a data: address; nothing where it is not there, or too large."""
     if file.suffix != ".png" or not file.exists():
-        return TablesFile(without_pictures, "")
+        return ""
     if file.stat().st_size > _PICTURE_BYTES:
         folder.problems.append(f"figures/{file.name} is left out to keep this page small")
-        return TablesFile(without_pictures, "")
-    return TablesFile(without_pictures, f"data:image/png;base64,{base64.b64encode(file.read_bytes()).decode()}")
+        return ""
+    return f"data:image/png;base64,{base64.b64encode(file.read_bytes()).decode()}"

@@ -24,6 +24,8 @@ _COLOURS = (
     "#5f7f1c",
     "#78716c",
 )
+STRIP_MARGIN = {"l": 56, "r": 16, "t": 8}
+"""Margins of a plot below frames, which the style sheet gives to the frames, too."""
 _DECADES = [10.0**power for power in range(-12, 7)]
 _ALL_TICKS = [part * decade for decade in _DECADES for part in range(1, 10)]
 _MOST_TICKS = 9
@@ -42,6 +44,8 @@ class Figure:
     data: list[Trace]
     layout: dict[str, Any]
     height: int = 360
+    frames: Sequence[str] = ()
+    """Pictures above the plot, which cover equal parts of its x axis, as data: addresses."""
 
 
 def choose_colours(methods: Iterable[str]) -> dict[str, str]:

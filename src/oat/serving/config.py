@@ -35,7 +35,8 @@ class ServeConfig:
     """N: draw so many chunks and send one of them; more than one are sampled, whatever the policy was trained for."""
     choose: str = "medoid"
     """Which of several samples is sent: likelihood, the most likely; medoid, the one nearest to the others; coherent,
-    the one nearest to the rest of the client's previous chunk; contrast, that and unlike a weaker policy."""
+    the one nearest to the rest of the client's previous chunk; contrast, that and unlike a weaker policy; guided, the
+    medoid of samples that are compared with the previous chunk while their tokens are chosen."""
     weaker: Path | None = None
     """The weaker policy of --choose contrast, a checkpoint or run; by default the same one after its first step."""
     binary: tuple[int, ...] = ()

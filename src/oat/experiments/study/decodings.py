@@ -19,3 +19,5 @@ class DecodingRun:
     """Whether a stopping head is made for it first."""
     matched_to: str | None = None
     """Slug of the way whose numbers of tokens are drawn at random here."""
+    film: bool = False
+    """Whether a few episodes of the first training seed are filmed, to be looked at beside their tokens."""

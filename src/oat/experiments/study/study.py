@@ -42,6 +42,11 @@ class EvaluationRun:
         return name if self.execute is None else f"{name}-execute{self.execute}"
 
     @property
+    def filmed(self) -> bool:
+        """Return whether its episodes may be filmed; of most ways to decode, the records are enough."""
+        return self.decoding is None or self.decoding.film
+
+    @property
     def head(self) -> str:
         """Return the name of the run that makes its stopping head."""
         name = f"heads/{self.method.slug}-seed{self.seed}"
@@ -233,7 +238,7 @@ class Study:
             episodes=self.scale.episodes,
             first_seed=seed,  # policies from other training seeds meet conditions of their own
             execute=evaluation.execute,
-            videos=self.scale.videos if self.films and seed == 0 and evaluation.decoding is None else 0,
+            videos=self.scale.videos if self.films and seed == 0 and evaluation.filmed else 0,
             workers=1,  # several evaluations go at a time
             **options,
         )

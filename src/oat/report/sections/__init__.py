@@ -5,6 +5,7 @@ from collections.abc import Callable
 from oat.report.page_data import PageData
 from oat.report.plots import Colours
 from oat.report.sections.codebook import codebook_section
+from oat.report.sections.depth import depth_section
 from oat.report.sections.distortion import distortion_section
 from oat.report.sections.origins import origins_section
 from oat.report.sections.refinement import refinement_section
@@ -17,6 +18,7 @@ from oat.report.sections.videos import videos_section
 SECTIONS: tuple[Callable[[PageData, Colours], Section | None], ...] = (
     refinement_section,
     success_section,
+    depth_section,
     videos_section,
     tables_section,
     distortion_section,

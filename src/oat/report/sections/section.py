@@ -18,10 +18,10 @@ class Part:
     tables: Sequence[Table] = ()
     folded_tables: Sequence[Table] = ()
     """Tables that are shown when the reader unfolds them."""
-    picture: str = ""
-    """The picture as a data: address; empty without one."""
+    pictures: Sequence[str] = ()
+    """Pictures as data: addresses."""
     picture_text: str = ""
-    """Description of the picture, for those who do not see it."""
+    """Description of the pictures, for those who do not see them."""
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ from oat.report.sections.section import Part, Section
 
 
 def tables_section(data: PageData, colours: Colours) -> Section | None:
-    """Show the tables of every file as they were written, each file's picture below them."""
+    """Show the tables of every file as they were written, each file's pictures below them."""
     if not data.tables:
         return None
     parts = [
         Part(
             tables=file.tables,
-            picture=file.picture,
+            pictures=file.pictures,
             picture_text=f"Picture of {file.tables[0].title}" if file.tables else "",
         )
         for file in data.tables
