@@ -37,8 +37,8 @@ def inspect(
     """Describe a data set or a tokenizer as tables and a picture.
 
     A data set: episodes, ranges, saturation, constants, NaNs. A tokenizer, with --data: error, tokens and bits for
-    every prefix on held-out chunks, use of the codebook, speed, beside Bin, FAST and RVQ on the same chunks, and how many
-    chunks are unlike those it was fitted to.
+    every prefix on held-out chunks, use of the codebook, speed, beside Bin, FAST and RVQ on the same chunks, and how
+    many chunks are unlike those it was fitted to.
 
     Args:
         path: A data set (LeRobot v3.0 directory, HDF5, zarr ReplayBuffer, .npz), or a tokenizer's checkpoint or run.
