@@ -16,7 +16,7 @@ import numpy as np
 
 from oat.data.episodes import STATE
 from oat.data.hdf5 import ROBOMIMIC_STATE, ROBOMIMIC_STATE_DIM
-from oat.data.hdf5_demos import ROBOMIMIC_TASKS, read_attributes
+from oat.data.hdf5_demos import ROBOMIMIC_TASKS, is_robocasa, read_attributes
 from oat.interfaces import ExpertConfig, Simulator, Split
 from oat.io.extras import import_extra
 from oat.protocol import Protocol
@@ -128,7 +128,8 @@ class RoboMimic(Simulator):
     @staticmethod
     def recognizes(attributes: Mapping[str, Any]) -> bool:
         """Return whether a file is robomimic's; LIBERO's have the same `env_args`, and `problem_info` beside it."""
-        return isinstance(attributes.get("env_args"), dict) and "problem_info" not in attributes
+        others = "problem_info" in attributes or is_robocasa(attributes)
+        return isinstance(attributes.get("env_args"), dict) and not others
 
     @staticmethod
     def environment_of(file: Path, cameras: tuple[str, ...] = (), image_size: int = 128) -> RoboMimicEnv:
