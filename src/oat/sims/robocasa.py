@@ -4,7 +4,8 @@ Actions are 12 numbers in [-1, 1], 20 times a second: the hand's motion and turn
 (3), the torso, and a last one that is positive while the base drives. The state has 24: the base's position and
 quaternion, the hand's in the base's frame, the fingers' positions (16 together, under RoboCasa's names one by one, too)
 and the part of the kitchen that the task is about: its position and quaternion in the base's frame, and how far it is
-open, turned or switched on. Every condition is a kitchen of its own, which takes seconds to build.
+open, turned or switched on. Every condition is a kitchen of its own, which takes seconds to build; a task's name may
+choose its layout and style, as CloseDrawer@layout=1,style=2 does.
 """
 
 import copy
@@ -26,6 +27,7 @@ from oat.sims.robocasa_assets import explain_missing, find_assets, import_roboca
 from oat.sims.robocasa_conditions import Start, Starts, fingerprint
 from oat.sims.robocasa_experts import EXPERTS
 from oat.sims.robocasa_files import check_env_args, place_bodies, read_kitchen
+from oat.sims.robocasa_tasks import KitchenTask
 from oat.sims.robosuite import BUILD_OPTIONS, RobosuiteEnv, import_robosuite
 from oat.sims.scripted import ScriptedExpert
 
@@ -94,18 +96,19 @@ class RoboCasaEnv(RobosuiteEnv):
         import_robocasa()
         self._assets = find_assets()
         use_assets(self._assets)
-        self._task = task
+        choice = KitchenTask.parse(task)
+        self._task = choice.name
         self._starts = Starts(self._assets.digest, task)
         options: dict[str, Any] = {
             **{key: value for key, value in BUILD_OPTIONS.items() if key != "hard_reset"},  # it always is
             "robots": ROBOT,
             "controller_configs": robosuite.load_composite_controller_config(robot=ROBOT),
             "control_freq": 20,
-            "layout_and_style_ids": self._assets.scenes(),
+            "layout_and_style_ids": choice.scenes(self._assets),
         }
 
         def build() -> Any:
-            env = robosuite.make(task, **options)
+            env = robosuite.make(choice.name, **options)
             env.reset()  # only now it has a kitchen
             return env
 
@@ -227,7 +230,8 @@ class RoboCasa(Simulator):
     def expert(self, task: str, config: ExpertConfig) -> Expert:
         """Return the script that demonstrates a task."""
         env = self.make(task, config.cameras, config.image_size)
-        return ScriptedExpert(env, env.draw, EXPERTS[task], config.noise, self.protocol.max_steps, HELD_STEPS)
+        script = EXPERTS[KitchenTask.parse(task).name]
+        return ScriptedExpert(env, env.draw, script, config.noise, self.protocol.max_steps, HELD_STEPS)
 
     def make(self, task: str, cameras: tuple[str, ...] = (), image_size: int = 128) -> RoboCasaEnv:
         """Build the environment of a task, which renders through these cameras."""
@@ -248,7 +252,11 @@ class RoboCasa(Simulator):
 
     def instruction(self, task: str) -> str:
         """Return RoboCasa's words for a task; which drawer it is, on the left or right, is left to be seen."""
-        return INSTRUCTIONS[task]
+        return INSTRUCTIONS[KitchenTask.parse(task).name]
+
+    def check_task(self, task: str) -> None:
+        """Raise an error for a task that there is not, or for a layout or style that the assets lack."""
+        KitchenTask.parse(task).check(self.tasks)
 
     def conditions(self, task: str, split: Split) -> range:
         """Return the numbers of the starts of a split; those of demonstrations begin at 2^31."""

@@ -30,8 +30,8 @@ def check_env_args(env_args: Mapping[str, Any], robot: str, tasks: Mapping[str, 
     given = env_args.get("env_kwargs")
     if not version.startswith(f"{GENERATION}."):
         raise UnsupportedVersion(
-            f"{source}: recorded in robosuite {version}, whose kitchens and robot cannot be rendered in {GENERATION}: "
-            "`oat convert` without --render takes over what it holds"
+            f"{source}: recorded in robosuite {version}, and only kitchens of {GENERATION} are rendered: `oat convert` "
+            "without --render takes over what it holds"
         )
     if name not in tasks:
         raise unknown_name("robocasa task", name, tasks)
