@@ -14,7 +14,12 @@ from oat.cli import main
 from oat.data.episodes import IMAGES, STATE, open_dataset
 from oat.data.provenance import read_provenance
 from oat.errors import InvalidActions, InvalidOption, MissingExtra, SimulatorError, UnknownName
+from oat.evaluation.records import read_records
 from oat.interfaces import Environment, Expert, ExpertConfig, Simulator
+from oat.nn.width import Width
+from oat.policies import DiffusionPolicy
+from oat.policies.config import DiffusionConfig
+from oat.policies.context import describe_context
 from oat.sims import load_simulator
 from oat.sims.collect import attempt_seed, collect_demonstrations
 from oat.sims.config import CollectConfig
@@ -23,6 +28,7 @@ from oat.sims.robocasa_assets import ASSETS_VARIABLE, Assets, find_assets, impor
 from oat.sims.robocasa_conditions import Starts
 from oat.sims.robocasa_tasks import KitchenTask
 from oat.sims.robosuite import import_robosuite
+from oat.tokenizers.space import ActionSpace
 from tests.sims.robomimic_files import final_states
 
 TASKS = ("CloseDrawer", "StartCoffeeMachine", "TurnOffMicrowave", "TurnOffSinkFaucet")
@@ -57,6 +63,7 @@ def test_is_a_simulator_with_twelve_numbers_per_action() -> None:
     assert isinstance(simulator, Simulator)
     assert simulator.tasks == TASKS == tuple(INSTRUCTIONS)
     assert len(simulator.action_names) == 12
+    assert simulator.protocol.max_steps == 300  # the most that RoboCasa allows for one of its four tasks
     selection, reporting = (simulator.conditions("CloseDrawer", split) for split in ("selection", "reporting"))
     assert not set(selection[:100]) & set(reporting[:100])
     assert max(selection[-1], reporting[-1]) < 2**31  # from there on are demonstrations
@@ -126,14 +133,28 @@ def test_a_name_may_choose_the_kitchen() -> None:
 
 @needs_assets
 @pytest.mark.timeout(900)
-def test_a_kitchen_is_chosen_on_the_command_line_and_recorded(tmp_path: Path) -> None:
+def test_a_kitchen_is_chosen_on_the_command_line_and_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """One that the assets lack is told before anything is built."""
+    monkeypatch.setenv("OAT_CACHE_DIR", str(tmp_path / "cache"))
     task, out = "StartCoffeeMachine@layout=1,style=1", tmp_path / "set"
     main(["collect", "robocasa", "--tasks", task, "--episodes", "1", "--workers", "1", "--out", str(out)])
     assert open_dataset(out).tasks == (INSTRUCTIONS["StartCoffeeMachine"],)
     assert read_provenance(out)[0]["tasks"] == {task: {"episodes": 1, "attempts": 1}}
-    with pytest.raises(UnknownName, match=r"unknown kitchen style 99\. .* has "):
-        collect_demonstrations(CollectConfig("robocasa", ("CloseDrawer@style=99",), tmp_path / "none"))
+    context = describe_context(open_dataset(out), (STATE,))
+    DiffusionPolicy(context, ActionSpace(16, 12), DiffusionConfig(Width(32, 16), 1)).save(tmp_path / "policy")
+    options = ["--sim", "robocasa", "--episodes", "1", "--workers", "1", "--denoising-steps", "2"]
+    evaluate = ["eval", str(tmp_path / "policy"), *options, "--out", str(tmp_path / "records"), "--tasks"]
+    main([*evaluate, task])
+    (record,) = read_records(tmp_path / "records/records.jsonl")
+    assert record.key.task == task
+    for unknown in ("StartCoffeeMachine@style=99", "StartCoffeeMachine@layout=99"):
+        with pytest.raises(UnknownName, match=r"unknown kitchen (style|layout) 99\. .* has "):
+            collect_demonstrations(CollectConfig("robocasa", (unknown,), tmp_path / "none"))
+        with pytest.raises(SystemExit):
+            main([*evaluate, unknown])
+        assert "unknown kitchen" in capsys.readouterr().err
 
 
 @needs_assets

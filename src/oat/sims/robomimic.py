@@ -23,13 +23,13 @@ from oat.protocol import Protocol
 from oat.sims.env_args import translate_env_args
 from oat.sims.robomimic_experts import EXPERTS
 from oat.sims.robosuite import BUILD_OPTIONS, RobosuiteEnv, arm_controller, import_robosuite
-from oat.sims.scripted import ScriptedExpert
+from oat.sims.scripted import ScriptedExpert, step_limit
 
 ENVIRONMENTS = {task: name for name, task in ROBOMIMIC_TASKS.items()}
 ROBOT_KEYS = tuple(key for key in ROBOMIMIC_STATE if key != "object")
 OBJECTS = {"Lift": "cube", "PickPlaceCan": "Can", "NutAssemblySquare": "SquareNut"}
 CUBE = "cube_g0"
-MAX_STEPS = 400
+MAX_STEPS = step_limit(210, own=400)  # of square
 
 
 class RoboMimicEnv(RobosuiteEnv):
