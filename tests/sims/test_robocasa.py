@@ -10,14 +10,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oat.data.episodes import IMAGES, STATE
-from oat.errors import InvalidActions, MissingExtra, SimulatorError, UnknownName
+from oat.cli import main
+from oat.data.episodes import IMAGES, STATE, open_dataset
+from oat.data.provenance import read_provenance
+from oat.errors import InvalidActions, InvalidOption, MissingExtra, SimulatorError, UnknownName
+from oat.evaluation.records import read_records
 from oat.interfaces import Environment, Expert, ExpertConfig, Simulator
+from oat.nn.width import Width
+from oat.policies import DiffusionPolicy
+from oat.policies.config import DiffusionConfig
+from oat.policies.context import describe_context
 from oat.sims import load_simulator
-from oat.sims.collect import attempt_seed
+from oat.sims.collect import attempt_seed, collect_demonstrations
+from oat.sims.config import CollectConfig
 from oat.sims.robocasa import CAMERAS, HELD_STEPS, INSTRUCTIONS, STATE_KEYS, RoboCasa, RoboCasaEnv
 from oat.sims.robocasa_assets import ASSETS_VARIABLE, Assets, find_assets, import_robocasa
 from oat.sims.robocasa_conditions import Starts
+from oat.sims.robocasa_tasks import KitchenTask
+from oat.sims.robosuite import import_robosuite
+from oat.tokenizers.space import ActionSpace
 from tests.sims.robomimic_files import final_states
 
 TASKS = ("CloseDrawer", "StartCoffeeMachine", "TurnOffMicrowave", "TurnOffSinkFaucet")
@@ -52,6 +63,7 @@ def test_is_a_simulator_with_twelve_numbers_per_action() -> None:
     assert isinstance(simulator, Simulator)
     assert simulator.tasks == TASKS == tuple(INSTRUCTIONS)
     assert len(simulator.action_names) == 12
+    assert simulator.protocol.max_steps == 300  # the most that RoboCasa allows for one of its four tasks
     selection, reporting = (simulator.conditions("CloseDrawer", split) for split in ("selection", "reporting"))
     assert not set(selection[:100]) & set(reporting[:100])
     assert max(selection[-1], reporting[-1]) < 2**31  # from there on are demonstrations
@@ -59,6 +71,7 @@ def test_is_a_simulator_with_twelve_numbers_per_action() -> None:
 
 
 def test_without_the_package_a_user_is_told_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    import_robosuite()  # only RoboCasa is missing
     import_robocasa.cache_clear()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"tokenization\[robocasa\]' && pip install --no-deps praxis-robosuite"):
@@ -87,10 +100,61 @@ def test_kitchens_that_are_not_there_are_told(tmp_path: Path) -> None:
     assert assets.name == "full kitchens"
     (tmp_path / "PROVENANCE.json").touch()
     assert Assets(tmp_path).name == "stand-in kitchen"
-    with pytest.raises(UnknownName, match=r"kitchen layout '7'"):
+    for number in (2, 3, 5):
+        (tmp_path / f"scenes/kitchen_styles/test/style{number:03d}.yaml").touch()
+    with pytest.raises(UnknownName, match=r"unknown kitchen layout 7\. .* has 1\."):
         assets.scenes(layouts=[7])
-    with pytest.raises(UnknownName, match=r"kitchen style '12'"):
+    with pytest.raises(UnknownName, match=r"unknown kitchen style 12\. .* has 1-3, 5\."):
         assets.scenes(styles=[12])
+    assert KitchenTask("CloseDrawer", style=2).scenes(assets) == [(1, 2)]
+
+
+def test_a_name_may_choose_the_kitchen() -> None:
+    assert KitchenTask.parse("CloseDrawer") == KitchenTask("CloseDrawer")
+    assert KitchenTask.parse("CloseDrawer@layout=1,style=20") == KitchenTask("CloseDrawer", 1, 20)
+    assert KitchenTask.parse("CloseDrawer@layout=3") == KitchenTask("CloseDrawer", layout=3)
+    assert KitchenTask.parse("CloseDrawer@style=3") == KitchenTask("CloseDrawer", style=3)
+    for wrong in (
+        "",
+        "layout=",
+        "layout=x",
+        "style=1,layout=1",
+        "layout=1 style=2",
+        "layout=01",
+        "layout=1,",
+        ",style=2",
+    ):
+        with pytest.raises(InvalidOption, match="write CloseDrawer@layout=NUMBER,style=NUMBER, or one of the two"):
+            KitchenTask.parse(f"CloseDrawer@{wrong}")
+    assert RoboCasa.__new__(RoboCasa).instruction("TurnOffMicrowave@layout=1") == INSTRUCTIONS["TurnOffMicrowave"]
+    with pytest.raises(UnknownName, match="Did you mean 'CloseDrawer'"):
+        RoboCasa.__new__(RoboCasa).check_task("CloseDrawers@layout=1")
+
+
+@needs_assets
+@pytest.mark.timeout(900)
+def test_a_kitchen_is_chosen_on_the_command_line_and_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that the assets lack is told before anything is built."""
+    monkeypatch.setenv("OAT_CACHE_DIR", str(tmp_path / "cache"))
+    task, out = "StartCoffeeMachine@layout=1,style=1", tmp_path / "set"
+    main(["collect", "robocasa", "--tasks", task, "--episodes", "1", "--workers", "1", "--out", str(out)])
+    assert open_dataset(out).tasks == (INSTRUCTIONS["StartCoffeeMachine"],)
+    assert read_provenance(out)[0]["tasks"] == {task: {"episodes": 1, "attempts": 1}}
+    context = describe_context(open_dataset(out), (STATE,))
+    DiffusionPolicy(context, ActionSpace(16, 12), DiffusionConfig(Width(32, 16), 1)).save(tmp_path / "policy")
+    options = ["--sim", "robocasa", "--episodes", "1", "--workers", "1", "--denoising-steps", "2"]
+    evaluate = ["eval", str(tmp_path / "policy"), *options, "--out", str(tmp_path / "records"), "--tasks"]
+    main([*evaluate, task])
+    (record,) = read_records(tmp_path / "records/records.jsonl")
+    assert record.key.task == task
+    for unknown in ("StartCoffeeMachine@style=99", "StartCoffeeMachine@layout=99"):
+        with pytest.raises(UnknownName, match=r"unknown kitchen (style|layout) 99\. .* has "):
+            collect_demonstrations(CollectConfig("robocasa", (unknown,), tmp_path / "none"))
+        with pytest.raises(SystemExit):
+            main([*evaluate, unknown])
+        assert "unknown kitchen" in capsys.readouterr().err
 
 
 @needs_assets

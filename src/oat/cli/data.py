@@ -123,8 +123,8 @@ def convert(
         cameras: image stores lossless PNG; video stores H.264, which is smaller but not exact.
         fps: Control frequency; needed only where the source does not record it (then 10 is assumed).
         exists: What to do when OUT exists.
-        render: Observe robomimic's or LIBERO's demonstrations anew from the simulator states in the files, through
-            cameras such as agentview robot0_eye_in_hand, or through none; stored observations are not taken over.
+        render: Observe demonstrations of robomimic, LIBERO or RoboCasa anew from the simulator states in the files,
+            through cameras such as agentview robot0_eye_in_hand, or none; stored observations are not taken over.
         image_size: Height and width of rendered images, by default 128.
     """
     from oat.data.convert import convert_dataset

@@ -1,4 +1,4 @@
-"""robomimic's and LIBERO's HDF5 files as one data set: a file, or a directory with one per task.
+"""robomimic's, LIBERO's and RoboCasa's HDF5 files as one data set: a file, or a directory with one per task.
 
 Filter keys, which are lists of demo names in `mask/…`, become subsets.
 """

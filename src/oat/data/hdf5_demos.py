@@ -1,4 +1,4 @@
-"""The demonstrations inside robomimic's and LIBERO's HDF5 files, `data/demo_<i>`, one by one.
+"""The demonstrations inside robomimic's, LIBERO's and RoboCasa's HDF5 files, `data/demo_<i>`, one by one.
 
 Layout: https://robomimic.github.io/docs/datasets/overview.html.
 """
@@ -24,6 +24,15 @@ HDF5_SUFFIXES = {".hdf5", ".h5"}
 
 ROBOMIMIC_TASKS = {"Lift": "lift", "PickPlaceCan": "can", "NutAssemblySquare": "square"}
 """The names that robomimic gives to tasks which its files call by robosuite's names."""
+ROBOCASA_TASKS = {
+    "CloseDrawer": "Close the drawer.",
+    "StartCoffeeMachine": "Press the button on the coffee machine to serve coffee.",
+    "CoffeePressButton": "Press the button on the coffee machine to serve coffee.",
+    "TurnOffMicrowave": "Press the stop button on the microwave.",
+    "TurnOffSinkFaucet": "Turn off the sink faucet.",
+}
+"""The instructions of RoboCasa's tasks by its environments' names; the coffee machine's was another once."""
+_ROBOCASA_OPTIONS = ("layout_ids", "style_ids", "layout_and_style_ids")
 
 
 @dataclass(frozen=True)
@@ -82,15 +91,27 @@ def read_attributes(file: Path) -> dict[str, Any]:
         return {key: _parse(value) for key, value in open_file(file)["data"].attrs.items()}
 
 
+def is_robocasa(attributes: Mapping[str, Any]) -> bool:
+    """Return whether a file is RoboCasa's, whose environments are robomimic's but for their options."""
+    env = attributes.get("env_args")
+    if not isinstance(env, dict):
+        return False
+    options = env.get("env_kwargs")
+    return env.get("env_name") in ROBOCASA_TASKS or (
+        isinstance(options, dict) and any(option in options for option in _ROBOCASA_OPTIONS)
+    )
+
+
 def task_name(file: Path, attributes: Mapping[str, Any]) -> str:
-    """Return LIBERO's instruction, else robomimic's task or its environment's name, else the file's name."""
+    """Return LIBERO's or RoboCasa's instruction, else robomimic's task, the environment's name or the file's."""
     problem = attributes.get("problem_info")
     env = attributes.get("env_args")
     instruction = problem.get("language_instruction") if isinstance(problem, dict) else None
     if isinstance(instruction, list):  # early LIBERO files store a list of words
         instruction = " ".join(map(str, instruction))
     name = str(env.get("env_name") or "") if isinstance(env, dict) else ""
-    return str(instruction or ROBOMIMIC_TASKS.get(name, name) or file.stem).strip('"')
+    known = ROBOMIMIC_TASKS | ROBOCASA_TASKS
+    return str(instruction or known.get(name, name) or file.stem).strip('"')
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import torch
 
 import oat
 from oat.data.episodes import IMAGES
-from oat.errors import InvalidOption, unknown_name
+from oat.errors import InvalidOption
 from oat.evaluation.config import EvalConfig
 from oat.evaluation.decoding_rules import choosing_rule, stopping_rules
 from oat.evaluation.protocol import find_protocol
@@ -150,8 +150,7 @@ def _known_tasks(policy: Policy, simulator: Simulator) -> tuple[str, ...]:
 def _check_fit(policy: Policy, simulator: Simulator, protocol: Protocol, tasks: Sequence[str]) -> None:
     """Raise InvalidOption or UnknownName where the policy cannot act in these tasks by this protocol."""
     for task in tasks:
-        if task not in simulator.tasks:
-            raise unknown_name(f"{simulator.name} task", task, simulator.tasks)
+        simulator.check_task(task)
     policy.context.task.find([_instruction(policy, simulator, task) for task in tasks])
     space = policy.space
     context = policy.context.config

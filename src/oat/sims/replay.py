@@ -1,7 +1,8 @@
 """Observe demonstrations again from the simulator states that they store, through other cameras or in other sizes.
 
-robomimic's and LIBERO's files hold the simulator's state before every action, and the scene of every demonstration. The
-simulator shows there what it would show live, so that a policy trained on these observations meets the same ones.
+The files of robomimic, LIBERO and RoboCasa hold the simulator's state before every action, and the scene of every
+demonstration. The simulator shows there what it would show live, so that a policy trained on these observations meets
+the same ones.
 """
 
 from collections.abc import Mapping
@@ -14,8 +15,8 @@ import numpy as np
 from oat.data.columns import frame_numbers
 from oat.data.episodes import Episodes
 from oat.data.hdf5_demos import HDF5_SUFFIXES, Demo, list_demos, list_files, read_attributes
-from oat.errors import InvalidOption, MissingKey
-from oat.sims import SIMULATORS, find_simulator
+from oat.errors import InvalidOption, MissingKey, SimulatorError
+from oat.sims import SIMULATORS, find_simulator, load_simulator
 from oat.sims.robosuite import RobosuiteEnv
 
 
@@ -36,23 +37,34 @@ def rerender(episodes: Episodes, path: Path, cameras: tuple[str, ...], image_siz
     """Return the episodes of HDF5 file(s), observed again by the simulator from the states that are stored there."""
     files = [file for file in list_files(path.expanduser()) if file.suffix.lower() in HDF5_SUFFIXES]
     if not files:
-        raise InvalidOption(f"{path} holds no simulator states to render from; robomimic's and LIBERO's HDF5 files do")
+        raise InvalidOption(
+            f"{path} holds no simulator states to render from; HDF5 files of robomimic, LIBERO and RoboCasa do"
+        )
     replay = Replay([demo for file in files for demo in list_demos(file)], cameras, image_size)
     first = {key: values[:1] for key, values in replay.observe(0).items()}
     frames = len(episodes.actions)
     observations = {
         key: ReplayedFrames(replay, key, (frames, *value.shape[1:]), value.dtype) for key, value in first.items()
     }
-    return replace(episodes, observations=observations)
+    # Data sets say in what they were rendered, because a kitchen may be one that stands for others.
+    source = f"{episodes.source}, rendered in {load_simulator(_simulator_of(files[0])).version}"
+    return replace(episodes, observations=observations, source=source)
 
 
 def environment_of(file: Path, cameras: tuple[str, ...], image_size: int) -> RobosuiteEnv:
     """Return the environment in which the demonstrations of a file were given."""
+    simulator: object = find_simulator(_simulator_of(file))
+    assert isinstance(simulator, RebuildsEnvironments)
+    return simulator.environment_of(file, cameras, image_size)
+
+
+def _simulator_of(file: Path) -> str:
+    """Return the name of the simulator in which the demonstrations of a file were given."""
     attributes = read_attributes(file)
     for name in SIMULATORS:
         simulator: object = find_simulator(name)
         if isinstance(simulator, RebuildsEnvironments) and simulator.recognizes(attributes):
-            return simulator.environment_of(file, cameras, image_size)
+            return name
     raise MissingKey(f"{file}: data has no attribute 'env_args' or 'problem_info' that describes the environment")
 
 
@@ -75,8 +87,11 @@ class Replay:
             demo = self._demos[number]
             states = demo.read_states()
             env = self._environment(demo.file)
-            env.reset_to(states[0], demo.attribute("model_file"))
-            seen = [env.show(state) for state in states]
+            try:
+                env.reset_to(states[0], demo.attribute("model_file"), demo.attribute("ep_meta"))
+                seen = [env.show(state) for state in states]
+            except SimulatorError as error:
+                raise SimulatorError(f"{demo}: {error}") from error
             self._observed = (number, {key: np.stack([frame[key] for frame in seen]) for key in seen[0]})
         return self._observed[1]
 

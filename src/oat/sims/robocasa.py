@@ -4,27 +4,32 @@ Actions are 12 numbers in [-1, 1], 20 times a second: the hand's motion and turn
 (3), the torso, and a last one that is positive while the base drives. The state has 24: the base's position and
 quaternion, the hand's in the base's frame, the fingers' positions (16 together, under RoboCasa's names one by one, too)
 and the part of the kitchen that the task is about: its position and quaternion in the base's frame, and how far it is
-open, turned or switched on. Every condition is a kitchen of its own, which takes seconds to build.
+open, turned or switched on. Every condition is a kitchen of its own, which takes seconds to build; a task's name may
+choose its layout and style, as CloseDrawer@layout=1,style=2 does.
 """
 
 import copy
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Float32, Float64
 
 from oat.data.episodes import STATE
+from oat.data.hdf5_demos import ROBOCASA_TASKS, is_robocasa, read_attributes
 from oat.errors import SimulatorError
 from oat.interfaces import Expert, ExpertConfig, Simulator, Split
 from oat.io.extras import import_extra
 from oat.protocol import Protocol
-from oat.sims.robocasa_assets import DOWNLOAD_COMMAND, find_assets, import_robocasa, use_assets
+from oat.sims.robocasa_assets import explain_missing, find_assets, import_robocasa, use_assets
 from oat.sims.robocasa_conditions import Start, Starts, fingerprint
 from oat.sims.robocasa_experts import EXPERTS
+from oat.sims.robocasa_files import check_env_args, place_bodies, read_kitchen
+from oat.sims.robocasa_tasks import KitchenTask
 from oat.sims.robosuite import BUILD_OPTIONS, RobosuiteEnv, import_robosuite
-from oat.sims.scripted import ScriptedExpert
+from oat.sims.scripted import ScriptedExpert, step_limit
 
 ROBOT = "PandaOmron"
 CAMERAS = ("robot0_agentview_left", "robot0_agentview_right", "robot0_eye_in_hand")
@@ -78,12 +83,7 @@ FIXTURES = {
     "TurnOffSinkFaucet": "sink",
 }
 """By task the name that its environment has for the fixture that it is about."""
-INSTRUCTIONS = {
-    "CloseDrawer": "Close the drawer.",
-    "StartCoffeeMachine": "Press the button on the coffee machine to serve coffee.",
-    "TurnOffMicrowave": "Press the stop button on the microwave.",
-    "TurnOffSinkFaucet": "Turn off the sink faucet.",
-}
+INSTRUCTIONS = {task: ROBOCASA_TASKS[task] for task in PARTS}
 
 
 class RoboCasaEnv(RobosuiteEnv):
@@ -94,20 +94,21 @@ class RoboCasaEnv(RobosuiteEnv):
     def __init__(self, task: str, cameras: tuple[str, ...] = (), image_size: int = 128) -> None:
         robosuite = import_robosuite()
         import_robocasa()
-        assets = find_assets()
-        use_assets(assets)
-        self._task = task
-        self._starts = Starts(assets.digest, task)
+        self._assets = find_assets()
+        use_assets(self._assets)
+        choice = KitchenTask.parse(task)
+        self._task = choice.name
+        self._starts = Starts(self._assets.digest, task)
         options: dict[str, Any] = {
             **{key: value for key, value in BUILD_OPTIONS.items() if key != "hard_reset"},  # it always is
             "robots": ROBOT,
             "controller_configs": robosuite.load_composite_controller_config(robot=ROBOT),
             "control_freq": 20,
-            "layout_and_style_ids": assets.scenes(),
+            "layout_and_style_ids": choice.scenes(self._assets),
         }
 
         def build() -> Any:
-            env = robosuite.make(task, **options)
+            env = robosuite.make(choice.name, **options)
             env.reset()  # only now it has a kitchen
             return env
 
@@ -141,24 +142,41 @@ class RoboCasaEnv(RobosuiteEnv):
     def _rebuild(self, kitchen: dict[str, Any]) -> None:
         """Build a kitchen from its description; what that leaves open is drawn from the same seed every time."""
         self.env.set_ep_meta(copy.deepcopy(kitchen))
-        super().reset(0)
+        with explain_missing():
+            super().reset(0)
 
-    def reset_to(self, state: Float64[np.ndarray, " state"], scene: str | None = None) -> dict[str, np.ndarray]:
-        """Begin an episode at another state of the kitchen of now."""
-        self._rebuild(self.env.get_ep_meta())
+    def reset_to(
+        self, state: Float64[np.ndarray, " state"], scene: str | None = None, about: str | None = None
+    ) -> dict[str, np.ndarray]:
+        """Begin an episode at another state, in the kitchen of now or in one that a file describes in `ep_meta`."""
+        self._rebuild(self.env.get_ep_meta() if about is None else read_kitchen(about, self._assets))
+        if scene is not None:
+            place_bodies(self.env.sim.model._model, scene)
         self.show(state)
         return self._begin()
+
+    def _put(self, state: Float64[np.ndarray, " state"]) -> None:
+        """Put everything where a state has it, and remember what is pressed there, as states are shown in order.
+
+        A button that was touched only in between is noticed when it is touched at the end of a step.
+        """
+        super()._put(state)
+        self._about.update_state(self.env)
 
     def _advance(self, action: Float64[np.ndarray, "12"]) -> None:
         """Take an action, and let the fixture that the task is about remember, such as that its button was pressed."""
         super()._advance(action)
-        getattr(self.env, FIXTURES[self._task]).update_state(self.env)
+        self._about.update_state(self.env)
+
+    @property
+    def _about(self) -> Any:
+        """Return the fixture that the task is about, which every reset makes anew."""
+        return getattr(self.env, FIXTURES[self._task])
 
     def _model_and_data(self) -> tuple[Any, Any]:
         """Return MuJoCo's model and data, in which other fixtures look as they are, such as water that runs."""
-        about = getattr(self.env, FIXTURES[self._task])
         for fixture in self.env.fixtures.values():
-            if self._cameras and fixture is not about:
+            if self._cameras and fixture is not self._about:
                 fixture.update_state(self.env)
         return super()._model_and_data()
 
@@ -195,7 +213,11 @@ class RoboCasa(Simulator):
         *("base_x", "base_y", "base_turn", "torso", "base_mode"),
     )
     demonstrator = "scripted"
-    protocol = Protocol("robocasa", max_steps=500, success="the first step at which RoboCasa's check of the task holds")
+    protocol = Protocol(
+        "robocasa",
+        max_steps=step_limit(132, own=300),  # of the faucet; RoboCasa 1.0 allows 300 for the drawer, 200 for others
+        success="the first step at which RoboCasa's check of the task holds",
+    )
     main_camera = "robot0_agentview_left"
     tasks = tuple(PARTS)
 
@@ -212,19 +234,33 @@ class RoboCasa(Simulator):
     def expert(self, task: str, config: ExpertConfig) -> Expert:
         """Return the script that demonstrates a task."""
         env = self.make(task, config.cameras, config.image_size)
-        return ScriptedExpert(env, env.draw, EXPERTS[task], config.noise, self.protocol.max_steps, HELD_STEPS)
+        script = EXPERTS[KitchenTask.parse(task).name]
+        return ScriptedExpert(env, env.draw, script, config.noise, self.protocol.max_steps, HELD_STEPS)
 
     def make(self, task: str, cameras: tuple[str, ...] = (), image_size: int = 128) -> RoboCasaEnv:
         """Build the environment of a task, which renders through these cameras."""
         self.check_task(task)
-        try:
+        with explain_missing():
             return RoboCasaEnv(task, cameras, image_size)
-        except (FileNotFoundError, KeyError) as error:
-            raise SimulatorError(f"RoboCasa's assets lack {error}: fetch them with `{DOWNLOAD_COMMAND}`") from error
+
+    @staticmethod
+    def recognizes(attributes: Mapping[str, Any]) -> bool:
+        """Return whether a file is RoboCasa's."""
+        return is_robocasa(attributes)
+
+    @staticmethod
+    def environment_of(file: Path, cameras: tuple[str, ...] = (), image_size: int = 128) -> RoboCasaEnv:
+        """Return the environment of the task that a file's `env_args` name."""
+        task = check_env_args(read_attributes(file)["env_args"], ROBOT, PARTS, str(file))
+        return RoboCasa().make(task, cameras, image_size)
 
     def instruction(self, task: str) -> str:
         """Return RoboCasa's words for a task; which drawer it is, on the left or right, is left to be seen."""
-        return INSTRUCTIONS[task]
+        return INSTRUCTIONS[KitchenTask.parse(task).name]
+
+    def check_task(self, task: str) -> None:
+        """Raise an error for a task that there is not, or for a layout or style that the assets lack."""
+        KitchenTask.parse(task).check(self.tasks)
 
     def conditions(self, task: str, split: Split) -> range:
         """Return the numbers of the starts of a split; those of demonstrations begin at 2^31."""

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from oat.errors import MissingExtra, SimulatorError, unknown_name
+from oat.errors import MissingExtra, SimulatorError, UnknownName
 from oat.io.extras import DISTRIBUTION, import_extra
 from oat.sims.robosuite import import_robosuite
 
@@ -35,6 +35,26 @@ PROVENANCE = "PROVENANCE.json"
 _PARTS = ("arenas", "fixtures", "objects", "scenes", "textures")
 _WANTED = {"numpy": "2.2.5", "mujoco": "3.3.1"}  # what RoboCasa insists on; others work
 _REGISTRIES = {"aigen": "aigen_objs"}  # object collections whose folder has another name
+
+
+def describe_numbers(numbers: Sequence[int]) -> str:
+    """Return increasing numbers as text such as 1-10, 12."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs) or "none"
+
+
+@contextmanager
+def explain_missing() -> Iterator[None]:
+    """Name the command that fetches assets where RoboCasa does not find a file or an entry in a list."""
+    try:
+        yield
+    except (FileNotFoundError, KeyError) as error:
+        raise SimulatorError(f"RoboCasa's assets lack {error}: fetch them with `{DOWNLOAD_COMMAND}`") from error
 
 
 @dataclass(frozen=True)
@@ -75,7 +95,7 @@ class Assets:
             there = self.numbers(kind)
             for number in wanted:
                 if number not in there:
-                    raise unknown_name(f"kitchen {kind}", str(number), [str(known) for known in there])
+                    raise UnknownName(f"unknown kitchen {kind} {number}. {self.folder} has {describe_numbers(there)}.")
             chosen[kind] = list(wanted) or there
         return [(layout, style) for layout in chosen["layout"] for style in chosen["style"]]
 

@@ -16,20 +16,20 @@ import numpy as np
 
 from oat.data.episodes import STATE
 from oat.data.hdf5 import ROBOMIMIC_STATE, ROBOMIMIC_STATE_DIM
-from oat.data.hdf5_demos import ROBOMIMIC_TASKS, read_attributes
+from oat.data.hdf5_demos import ROBOMIMIC_TASKS, is_robocasa, read_attributes
 from oat.interfaces import ExpertConfig, Simulator, Split
 from oat.io.extras import import_extra
 from oat.protocol import Protocol
 from oat.sims.env_args import translate_env_args
 from oat.sims.robomimic_experts import EXPERTS
 from oat.sims.robosuite import BUILD_OPTIONS, RobosuiteEnv, arm_controller, import_robosuite
-from oat.sims.scripted import ScriptedExpert
+from oat.sims.scripted import ScriptedExpert, step_limit
 
 ENVIRONMENTS = {task: name for name, task in ROBOMIMIC_TASKS.items()}
 ROBOT_KEYS = tuple(key for key in ROBOMIMIC_STATE if key != "object")
 OBJECTS = {"Lift": "cube", "PickPlaceCan": "Can", "NutAssemblySquare": "SquareNut"}
 CUBE = "cube_g0"
-MAX_STEPS = 400
+MAX_STEPS = step_limit(210, own=400)  # of square
 
 
 class RoboMimicEnv(RobosuiteEnv):
@@ -129,7 +129,8 @@ class RoboMimic(Simulator):
     @staticmethod
     def recognizes(attributes: Mapping[str, Any]) -> bool:
         """Return whether a file is robomimic's; LIBERO's have the same `env_args`, and `problem_info` beside it."""
-        return isinstance(attributes.get("env_args"), dict) and "problem_info" not in attributes
+        others = "problem_info" in attributes or is_robocasa(attributes)
+        return isinstance(attributes.get("env_args"), dict) and not others
 
     @staticmethod
     def environment_of(file: Path, cameras: tuple[str, ...] = (), image_size: int = 128) -> RoboMimicEnv:

@@ -140,8 +140,13 @@ class RobosuiteEnv:
             self.env.reset()
         return self._begin()
 
-    def reset_to(self, state: Float64[np.ndarray, " state"], scene: str | None = None) -> dict[str, np.ndarray]:
-        """Begin an episode at a stored simulator state, in the scene that is stored with it as XML."""
+    def reset_to(
+        self, state: Float64[np.ndarray, " state"], scene: str | None = None, about: str | None = None
+    ) -> dict[str, np.ndarray]:
+        """Begin an episode at a stored simulator state, in the scene that is stored with it as XML.
+
+        `about` is what else a file says about the episode, which only some benchmarks need.
+        """
         self.reset(0)
         if scene is not None:
             self._load(scene)
@@ -170,9 +175,13 @@ class RobosuiteEnv:
         expected = len(self.simulator_state)
         if state.shape != (expected,):
             raise SimulatorError(f"the simulator's state has {expected} numbers in this scene, got {state.shape}")
+        self._put(state)
+        return self.observe()
+
+    def _put(self, state: Float64[np.ndarray, " state"]) -> None:
+        """Put robot and objects where a simulator state has them."""
         self.env.sim.set_state_from_flattened(state)
         self.env.sim.forward()
-        return self.observe()
 
     @property
     def simulator_state(self) -> Float64[np.ndarray, " state"]:

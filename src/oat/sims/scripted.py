@@ -13,6 +13,19 @@ Script = Callable[[Any, Manner], Actions]
 """From a robosuite environment and a manner to the actions of one attempt."""
 
 
+_PATIENCE = 3  # policies hesitate and try again
+
+
+def step_limit(mean_length: float, own: int) -> int:
+    """Return how many steps an episode may take, from how many experts take and how many the benchmark itself allows.
+
+    `mean_length` is the mean over experts' successes in the slowest task (results/experts.md). Three times as much, in
+    whole hundreds, is enough for whoever succeeds at all, and what is beyond it costs hours of simulating failures.
+    More than the benchmark's own limit would make its results incomparable.
+    """
+    return min(own, 100 * round(_PATIENCE * mean_length / 100))
+
+
 class ScriptedExpert:
     """Demonstrate a task with its script, until it has succeeded or the time is over."""
 

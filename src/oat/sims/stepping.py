@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from oat.io.extras import import_extra
+from oat.sims.contacts import Contacts
 
 
 class PlainStepper:
@@ -23,6 +24,7 @@ class PlainStepper:
         import mujoco
 
         self._env = env
+        vars(env).pop("check_contact", None)
         env.sim.model._model.opt.disableflags &= ~int(mujoco.mjtDisableBit.mjDSBL_SENSOR)
 
     def step(self, action: Float64[np.ndarray, " action_dim"]) -> None:
@@ -45,11 +47,15 @@ class Stepper:
         self._prepare = mujoco.mj_step1 if env.lite_physics else mujoco.mj_forward
         self._finish = mujoco.mj_step2
         self._parts = [part for robot in env.robots for part in self._list_parts(robot)]
+        fixed = import_extra("robosuite.robots", "robosuite").FixedBaseRobot
+        # These look where they are before they take a goal, others only afterwards.
+        self._standing = [robot for robot in env.robots if isinstance(robot, fixed)]
         self._origins = [
             (controller, env.sim.model.site_name2id(f"{controller.naming_prefix}{controller.part_name}_center"))
             for robot in env.robots
             for controller in (robot.part_controllers[arm] for arm in robot.arms)
         ]
+        env.check_contact = Contacts(env).check
         # Forces at the wrist take a pass over all bodies, and move nothing.
         self._physics[0].opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_SENSOR
 
@@ -70,7 +76,7 @@ class Stepper:
             self._prepare(model, data)
             self._values.forget()
             if substep == 0:
-                env._pre_action(action, policy_step=True)
+                self._set_goals(action)
             else:
                 for controller, site in self._origins:
                     controller.update_origin(data.site_xpos[site].copy(), data.site_xmat[site].reshape(3, 3).copy())
@@ -79,6 +85,17 @@ class Stepper:
             self._finish(model, data)
         env.timestep += 1
         env.cur_time += env.control_timestep
+
+    def _set_goals(self, action: Float64[np.ndarray, " action_dim"]) -> None:
+        """Give each robot its part of an action, and let it begin, without the averages that robosuite keeps of it."""
+        done = 0
+        for robot in self._env.robots:
+            part = action[done : done + robot.action_dim]
+            done += robot.action_dim
+            if robot in self._standing:
+                robot.composite_controller.update_state()
+            robot.composite_controller.set_goal(part)
+            robot.control(part)
 
 
 def _commands_once(controller: Any) -> bool:
@@ -187,6 +204,7 @@ class _View:
     def __init__(self, data: Any, values: _SharedValues) -> None:
         self._shown = data
         self._values = values
+        self.qfrc_bias = data._data.qfrc_bias  # asked for most often
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._shown, name)
