@@ -18,6 +18,8 @@ from oat.tokenizers.config import RVQConfig
 from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens
 
+_BLOCKS = 10  # of neighbouring chunks, alternately in one half and in the other
+
 
 class RVQTokenizer(BaseTokenizer):
     """Give ordered tokens: `decode` takes any prefix of 1 … H_l tokens, of different lengths in one batch.
@@ -54,16 +56,33 @@ class RVQTokenizer(BaseTokenizer):
         return Lattice(self.config.levels)
 
     def fit_normalized(self, chunks: Float[Tensor, "chunks time dim"]) -> None:
-        """Find the prototypes of each codebook in what the codebooks before it leave over of the chunks."""
+        """Find the prototypes of each codebook in what the codebooks before it leave over of the chunks.
+
+        Of chunks that codebooks were fitted to less is left than of others, which later codebooks must be for as well:
+        they are fitted to both. What is left of others is known from codebooks that were fitted to one half each.
+        """
         generator = torch.Generator().manual_seed(0)
         remaining = chunks.flatten(1)
         self.center.copy_(remaining.mean(0))
-        remaining = remaining - self.center
+        known = unknown = remaining - self.center
+        # Blocks of neighbours rather than every other chunk: chunks overlap their neighbours.
+        half = torch.arange(len(chunks), device=chunks.device) * _BLOCKS // max(1, len(chunks)) % 2 == 0
         for codebook in self.prototypes:
-            found = kmeans(remaining, self.vocab_size - 1, self.config.iterations, generator)
-            unsorted = torch.cat([found, torch.zeros_like(found[:1])])
+            unsorted = self._codebook(torch.cat([known, unknown]), generator)
             codebook.copy_(unsorted[sort_into(self.lattice(), unsorted)])
-            remaining = remaining - codebook[nearest(remaining, codebook)]
+            known = known - codebook[nearest(known, codebook)]
+            left = torch.empty_like(unknown)
+            for part, other in ((half, ~half), (~half, half)):
+                fitted = self._codebook(unknown[other if bool(other.any()) else part], generator)
+                left[part] = unknown[part] - fitted[nearest(unknown[part], fitted)]
+            unknown = left
+
+    def _codebook(
+        self, remaining: Float[Tensor, "chunks numbers"], generator: torch.Generator
+    ) -> Float[Tensor, "vocab numbers"]:
+        """Return prototypes of what is left over, the last of them zero."""
+        found = kmeans(remaining, self.vocab_size - 1, self.config.iterations, generator)
+        return torch.cat([found, torch.zeros_like(found[:1])])
 
     def encode_normalized(
         self, actions: Float[Tensor, "batch time dim"], valid_mask: Bool[Tensor, "batch time"]
