@@ -166,6 +166,14 @@ def test_a_study_that_is_cut_short_lacks_seeds_and_not_methods() -> None:
     assert order == [(OAT, 0), (BIN, 0), (DP, 0), (OAT, 1), (DP, 1)]
 
 
+def test_some_methods_alone(tmp_path: Path) -> None:
+    words = ["reproduce", "table-sim", "--scale", "smoke", "--sim", "detour", "--jobs", "1", "--out", str(tmp_path)]
+    with pytest.raises(SystemExit, match="unknown method of table-sim 'oats'"):
+        main([*words, "--methods", "bc", "oats"])
+    main([*words, "--methods", "bc"])
+    assert [path.name for path in (tmp_path / "smoke" / "detour" / "policies").iterdir()] == ["bc-seed0"]
+
+
 def test_films_can_be_left_out() -> None:
     filmed = Study(SCALES["cpu"], "metaworld", Path("R"))
     runs = [study.runs([EvaluationRun(BC)], StepBudget(study))[-1] for study in (filmed, replace(filmed, films=False))]

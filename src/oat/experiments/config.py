@@ -46,6 +46,8 @@ class ReproduceConfig:
     """Copy what is worth committing there: tables, figures, commands and compressed records."""
     seeds: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Training seeds, if not the scale's."""
+    methods: Annotated[tuple[str, ...], tyro.conf.arg(metavar="METHOD [METHOD ...]")] = ()
+    """Run only these, named as their directories are, such as bc oat oat-unordered; tables say what was not run."""
     films: bool = True
     """Film an episode of each task, where a graphics library is installed."""
     minutes: Annotated[tuple[float, ...], tyro.conf.arg(metavar="MINUTES [MINUTES ...]")] = ()
