@@ -1,6 +1,6 @@
 """Run `oat reproduce`: the runs that are missing, then the tables."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from rich.console import Console
 
@@ -12,7 +12,7 @@ from oat.experiments.study.methods import Method
 from oat.experiments.study.publish import publish
 from oat.experiments.study.scales import SCALES
 from oat.experiments.study.scheduler import Submit, open_workers, perform_all
-from oat.experiments.study.study import EvaluationRun, Study
+from oat.experiments.study.study import Study
 from oat.io.locks import exclusive
 from oat.sims.rendering import INSTALL_COMMAND, graphics_library
 from oat.tables.files import write_tables
@@ -32,9 +32,7 @@ def reproduce(config: ReproduceConfig) -> None:
         with exclusive(folder, f"reproducing into {folder}"), open_workers(config) as submit:
             _refuse_unknown(config.methods, study, config.names)
             for name in config.names:
-                _run(
-                    study, name, _choose(load_experiment(name).evaluations(study), config.methods), submit, config.jobs
-                )
+                _run(study, name, config.methods, submit, config.jobs)
     for name in config.names:
         tables = load_experiment(name).tables(study)
         write_tables(folder / "tables" / name, tables)
@@ -42,11 +40,6 @@ def reproduce(config: ReproduceConfig) -> None:
             Console().print(to_terminal(table))
     if config.publish is not None:
         publish(folder, config.publish / config.scale / config.study_name)
-
-
-def _choose(evaluations: Sequence[EvaluationRun], methods: Collection[str]) -> list[EvaluationRun]:
-    """Return the evaluations of these methods; of all of them where none is named."""
-    return [each for each in evaluations if not methods or each.method.slug in methods]
 
 
 def _refuse_unknown(methods: Sequence[str], study: Study, names: Sequence[str]) -> None:
@@ -57,9 +50,10 @@ def _refuse_unknown(methods: Sequence[str], study: Study, names: Sequence[str]) 
             raise unknown_name(f"method of {' and '.join(names)}", method, known)
 
 
-def _run(study: Study, name: str, evaluations: Sequence[EvaluationRun], submit: Submit, jobs: int) -> None:
+def _run(study: Study, name: str, methods: Sequence[str], submit: Submit, jobs: int) -> None:
     experiment = load_experiment(name)
     budget = StepBudget(study)
+    evaluations = [each for each in experiment.evaluations(study) if not methods or each.method.slug in methods]
     if evaluations and not study.given_data:
         # Steps are timed on the demonstrations before anything is trained.
         perform_all([study.demonstrations()], submit, jobs)
