@@ -29,7 +29,7 @@ for name in "$@"; do
             fit pusht pusht_cchi_v7_replay.zarr "${small[@]}" --steps 2000 ;;
         robosuite)
             # The robosuite that we install has no arm but the Panda; the same version of this distribution has.
-            [ -d arms ] || python -m pip install --quiet --no-deps --target arms robosuite==1.5.2
+            [ -d arms ] || python -m pip install --quiet --no-deps -c "$project/constraints.txt" --target arms robosuite
             [ -f robosuite-demos.npz ] ||
                 PYTHONPATH=arms python "$project/benchmarks/other_arms.py" collect robosuite-demos.npz
             # Within [-1, 1] by definition, for every arm; the scripts themselves hardly tilt the hand.
