@@ -33,7 +33,7 @@ from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.measures import ChunkBatch, distortions, draw_chunks
 from oat.tokenizers.space import ActionSpace
 
-KINDS = ("oat", "quest", "fast", "bin")
+KINDS = ("oat", "rvq", "quest", "fast", "bin")
 _HORIZON = 32
 _CHUNKS = 1024  # on which errors are measured, inside and outside
 _TIMED = 8  # steps after which the pace is known

@@ -244,7 +244,7 @@ def test_options_of_something_else_are_refused(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("kind", ["bin", "fast", "quest", "oat"])
+@pytest.mark.parametrize("kind", ["bin", "fast", "rvq", "quest", "oat"])
 def test_fit(kind: str, tmp_path: Path) -> None:
     steps = np.cumsum(np.random.default_rng(0).normal(size=(600, 2)), axis=0).astype(np.float32)
     np.savez(tmp_path / "data.npz", actions=steps, episode_ends=np.arange(60, 601, 60))
@@ -269,7 +269,7 @@ def test_fit(kind: str, tmp_path: Path) -> None:
     assert shown.returncode == 0, shown.stderr
     own, *rivals = json.loads(shown.stdout)
     assert own["kind"] == kind
-    assert {rival["kind"] for rival in rivals} == {"bin", "fast"} - {kind}
+    assert {rival["kind"] for rival in rivals} == {"bin", "fast", "rvq"} - {kind}
     assert own["chunks"] == 60  # the windows of the one episode held out
     assert len(own["mse"]) == (8 if kind == "oat" else 1)
     assert {each["stability"]["pairs"] for each in (own, *rivals)} == {59}  # all but the last, which nothing follows

@@ -15,7 +15,19 @@ from oat.experiments.config import ReproduceConfig
 from oat.experiments.experiment import load_experiment
 from oat.experiments.reproduce import reproduce
 from oat.experiments.study.budget import StepBudget
-from oat.experiments.study.methods import BC, BIN, DP, FAST, FULL_REGISTERS, OAT, QUEST, UNORDERED, Method, with_levels
+from oat.experiments.study.methods import (
+    BC,
+    BIN,
+    DP,
+    FAST,
+    FULL_REGISTERS,
+    OAT,
+    QUEST,
+    RVQ,
+    UNORDERED,
+    Method,
+    with_levels,
+)
 from oat.experiments.study.runs import Run
 from oat.experiments.study.scales import SCALES, Scale
 from oat.experiments.study.scheduler import RunFailed, open_workers, perform_all
@@ -186,9 +198,8 @@ def test_seeds_of_ablations(name: str) -> None:
     """One on a processor, as many as asked for, five as in the paper."""
 
     def seeds(study: Study) -> set[int]:
-        return {
-            each.seed for each in load_experiment(name).evaluations(study) if each.method not in (OAT, QUEST, UNORDERED)
-        }
+        whole = (OAT, QUEST, UNORDERED, RVQ)
+        return {each.seed for each in load_experiment(name).evaluations(study) if each.method not in whole}
 
     study = Study(SCALES["cpu"], "metaworld", Path("R"))
     assert seeds(study) == {0}

@@ -15,7 +15,7 @@ from torch import Tensor
 from oat.data.chunks import Batch, Windows
 from oat.data.transforms import transform_inputs
 from oat.experiments.study.held_out import find_policy, held_out_batches, held_out_windows, read_measures
-from oat.experiments.study.methods import BC, COMPARED, UNORDERED, Method
+from oat.experiments.study.methods import BC, COMPARED, RVQ, UNORDERED, Method
 from oat.experiments.study.study import EvaluationRun, Study
 from oat.experiments.success import circumstances, not_run
 from oat.io.training_record import Measures
@@ -27,7 +27,7 @@ from oat.tokenizers.decoder import masked_error
 from oat.training.policies import observation_of
 
 NAME = "table-errors"
-_METHODS = (BC, *COMPARED, UNORDERED)
+_METHODS = (BC, *COMPARED, UNORDERED, RVQ)
 _DRAWS = 16
 """Chunks that are drawn for every window: the best of them tells whether the policy covers what was done."""
 
@@ -49,7 +49,7 @@ class ErrorSources:
 
 
 def evaluations(study: Study) -> list[EvaluationRun]:
-    """Return what must be run: every method of table-sim and OAT×, up to its policy."""
+    """Return what must be run: every method of table-sim, OAT× and RVQ, up to its policy."""
     return [replace(each, until="policy") for each in study.evaluations(_METHODS)]
 
 

@@ -2,7 +2,7 @@
 
 from oat.experiments.paper import numbers as paper
 from oat.experiments.paper.claims import MONOTONE
-from oat.experiments.study.methods import FLOW, FULL_REGISTERS, OAT, QUEST, UNORDERED, UNORDERED_FULL_REGISTERS
+from oat.experiments.study.methods import FLOW, FULL_REGISTERS, OAT, QUEST, RVQ, UNORDERED, UNORDERED_FULL_REGISTERS
 from oat.experiments.study.study import EvaluationRun, Study
 from oat.experiments.success import read_rows, study_table
 from oat.tables.table import Table
@@ -13,14 +13,15 @@ _CLAIMS = (
     ("without nested dropout, four tokens of OAT are still better", ("OAT×_8", "OAT_4")),
     ("causal registers matter beside nested dropout", ("OAT [full registers]_8", "OAT_8")),
     ("causal registers matter without nested dropout", ("OAT× [full registers]_8", "OAT×_8")),
+    ("order by training acts better than order by residuals", ("RVQ_8", "OAT_8")),
     MONOTONE,
 )
 
 
 def evaluations(study: Study) -> list[EvaluationRun]:
-    """Return what must be run: QueST, OAT and OAT×, and variants of the registers and the decoder."""
+    """Return what must be run: QueST, OAT, OAT× and RVQ, and variants of the registers and the decoder."""
     variants = (FLOW,) if study.scale.name == "smoke" else (FLOW, FULL_REGISTERS, UNORDERED_FULL_REGISTERS)
-    return [*study.evaluations((QUEST, OAT, UNORDERED)), *study.ablations(variants)]
+    return [*study.evaluations((QUEST, OAT, UNORDERED, RVQ)), *study.ablations(variants)]
 
 
 def tables(study: Study) -> list[Table]:

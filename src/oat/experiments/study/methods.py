@@ -96,6 +96,8 @@ HARD_TARGETS = replace(
 TOKENS_ALONE = replace(
     PAPER_POLICY, name="OAT [tokens alone]", slug="oat-tokens-alone", policy_options={"remainder": 0.0}
 )
+RVQ = Method("RVQ", "rvq", "rvq", prefixes=(1, 2, 4, 8), same_steps_as="oat")
+"""Ordered as OAT is, but by residuals; its fitting takes seconds, so that its policy has all of the minutes."""
 QUEST = Method("QueST", "quest", "quest")
 FAST = Method("FAST", "fast", "fast", slow=True)
 BIN = Method("Bin", "bin", "bin", slow=True)
