@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from oat.report.inspect_tokenizer import _rmse_text
 from oat.report.rate_distortion import RateCurve, RatePoint, who_leads
 from oat.tokenizers.measures import cumulative_entropy
 from oat.tokenizers.tokens import Tokens
@@ -41,3 +42,8 @@ def test_lengths_that_vary_are_paid_for() -> None:
     ids = torch.zeros(1000, 2, dtype=torch.int64)
     lengths = 1 + torch.arange(1000) % 2
     assert cumulative_entropy(Tokens(ids, lengths), (2,))[0] == pytest.approx(1, abs=0.01)
+
+
+def test_errors_of_many_dimensions_fit_a_line() -> None:
+    assert _rmse_text([0.1, 0.25]) == "0.1 0.25"
+    assert _rmse_text([0.1] * 20 + [0.5] + [0.2] * 23) == "0.1 … 0.5 (dimension 20)"

@@ -29,6 +29,7 @@ _BASELINES = ("bin", "fast", "rvq")  # are fitted in seconds, and need no checkp
 _ERROR_LIMITS = (0.5, 0.2, 0.1, 0.05)  # of half the actions' range
 _SHOWN_PREFIXES = (1, 2, 4, 8)
 _SHOWN_CHUNKS = 3
+_SHOWN_DIMENSIONS = 8  # an arm's; hands and humanoids have dozens
 _MANY_UNUSUAL = 0.05  # where a hundredth is expected
 
 
@@ -110,7 +111,7 @@ def _prefix_table(evaluations: list[TokenizerMeasures]) -> Table:
     for e in evaluations:
         for number, k in enumerate(e.prefixes):
             tokens = float(k) if len(e.prefixes) > 1 else e.tokens
-            rmse = " ".join(f"{value:.2g}" for value in e.rmse[number])
+            rmse = _rmse_text(e.rmse[number])
             # Speed is measured once for a tokenizer, and not for each prefix.
             rates = (f"{e.encode_rate:,.0f}", f"{e.decode_rate:,.0f}") if k == e.prefixes[-1] else ("", "")
             bits = e.bits * tokens / e.tokens
@@ -120,6 +121,14 @@ def _prefix_table(evaluations: list[TokenizerMeasures]) -> Table:
     if len(own.prefixes) > 1:
         table.caption = f"error falls, or stays, with every single token for {own.monotone:.0%} of the chunks"
     return table
+
+
+def _rmse_text(errors: Sequence[float]) -> str:
+    """Return every dimension's error, or the range of many, which would fill lines."""
+    if len(errors) <= _SHOWN_DIMENSIONS:
+        return " ".join(f"{error:.2g}" for error in errors)
+    worst = max(range(len(errors)), key=lambda dimension: errors[dimension])
+    return f"{min(errors):.2g} … {errors[worst]:.2g} (dimension {worst})"
 
 
 def _tell_unusual(own: TokenizerMeasures, names: Sequence[str] | None) -> None:
