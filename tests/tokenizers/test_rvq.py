@@ -8,20 +8,17 @@ from oat.nn.kmeans import kmeans, nearest
 from oat.nn.lattice import Lattice
 from oat.tokenizers import RVQTokenizer
 from oat.tokenizers.config import RVQConfig
+from oat.tokenizers.measures import ChunkBatch, distortions
 from oat.tokenizers.rvq import hold_last, sort_into
-from oat.tokenizers.tokens import Tokens
 from tests.tokenizers.fitted import fitted, smooth_chunks
 
 
-def errors_of_prefixes(tokenizer: RVQTokenizer, chunks: torch.Tensor) -> torch.Tensor:
-    """Mean squared errors (chunks, prefixes) in model space."""
-    wanted = tokenizer.to_model_space(chunks)
-    ids = tokenizer.encode(chunks).ids
-    decoded = [
-        tokenizer.decode_normalized(Tokens(ids, torch.full((len(ids),), count)), tokenizer.action_horizon)[0]
-        for count in range(1, tokenizer.max_tokens + 1)
-    ]
-    return torch.stack([(each - wanted).square().mean((1, 2)) for each in decoded], dim=1)
+def errors_of_prefixes(
+    tokenizer: RVQTokenizer, chunks: torch.Tensor, valid: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Mean squared errors (chunks, prefixes) in model space, as they are measured everywhere."""
+    everything = torch.ones(chunks.shape[:2], dtype=torch.bool) if valid is None else valid
+    return distortions(tokenizer, ChunkBatch(chunks, everything, None))
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +26,14 @@ def tokenizer() -> RVQTokenizer:
     return RVQTokenizer.fit(smooth_chunks(2000), levels=(5, 4, 3), validation=0.0, progress=False)
 
 
-def test_no_token_makes_any_chunk_worse(tokenizer: RVQTokenizer) -> None:
-    """Not only on average: also of chunks that it was not fitted to."""
-    errors = errors_of_prefixes(tokenizer, smooth_chunks(500, seed=1))
+@pytest.mark.parametrize("limit", [5.0, 0.7])
+def test_no_token_makes_any_chunk_worse(limit: float) -> None:
+    """Not only on average, also of chunks that it was not fitted to, that saturate, or end before the chunk does."""
+    taught = smooth_chunks(2000).clamp(-limit, limit)
+    tokenizer = RVQTokenizer.fit(taught, levels=(5, 4, 3), validation=0.0, progress=False)
+    chunks = smooth_chunks(500, seed=1).clamp(-limit, limit)
+    valid = torch.arange(chunks.shape[1]) < torch.randint(1, 30, (500, 1), generator=torch.Generator().manual_seed(0))
+    errors = errors_of_prefixes(tokenizer, chunks, valid)
     assert bool((errors.diff(dim=1) <= 1e-6).all())
     means = errors.mean(0)
     assert bool((means[1:] < 0.97 * means[:-1]).all())

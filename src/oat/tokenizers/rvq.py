@@ -87,15 +87,28 @@ class RVQTokenizer(BaseTokenizer):
     def encode_normalized(
         self, actions: Float[Tensor, "batch time dim"], valid_mask: Bool[Tensor, "batch time"]
     ) -> Tokens:
-        """Return the ids of the nearest prototypes, one codebook after the other.
+        """Return the ids of the nearest prototypes, one codebook after the other, or of zero where that is better.
 
         In float64: sums in float32 depend on the batch's size, and so would the ids of chunks between two prototypes.
         """
-        remaining = hold_last(actions, valid_mask).flatten(1).double() - self.center
+        wanted = hold_last(actions, valid_mask).flatten(1).double()
+
+        def errors(decoded: Float[Tensor, "batch numbers"]) -> Float[Tensor, " batch"]:
+            # As they are measured: within the range of the data, and over the steps that there are.
+            chunks = decoded.view_as(actions).clamp(self.normalizer.low, self.normalizer.high)
+            return ((chunks - actions).square().sum(-1) * valid_mask).sum(1)
+
+        decoded = self.center.double().expand_as(wanted)
+        best = errors(decoded)
         ids = []
         for codebook in self.prototypes.double():
-            ids.append(nearest(remaining, codebook))
-            remaining = remaining - codebook[ids[-1]]
+            chosen = nearest(wanted - decoded, codebook)
+            refined = decoded + codebook[chosen]
+            better = errors(refined) < best
+            nothing = (codebook == 0).all(1).int().argmax()
+            ids.append(chosen.where(better, nothing))
+            decoded = refined.where(better[:, None], decoded)
+            best = errors(decoded)
         stacked = torch.stack(ids, dim=1)
         return Tokens(stacked, torch.full((len(stacked),), self.max_tokens, device=stacked.device))
 
