@@ -19,7 +19,8 @@ def nearest(
     """
     lengths = centers.square().sum(1)
     found = [points.new_zeros(0, dtype=torch.int64)]
-    for part in points.split(block):
+    for first in range(0, len(points), block):
+        part = points[first : first + block]
         # |p − c|² without |p|², which is the same for all centres.
         distances = torch.addmm(lengths, part, centers.T, alpha=-2)
         as_near = distances <= distances.amin(1, keepdim=True) + _TIE
