@@ -170,7 +170,7 @@ def test_both_go_the_whole_way(name: str, data: Path, tmp_path: Path, capsys: py
     oat("inspect", run, "--data", data, "--json", "--picture", tmp_path / "picture.png")
     own, *others = json.loads(capsys.readouterr().out)
     assert own["kind"] == tokenizer.kind
-    assert {other["kind"] for other in others} == {"bin", "fast"}
+    assert {other["kind"] for other in others} == {"bin", "fast", "rvq"}
     recipe = ("--preset", "tiny", "--steps", "4", "--batch-size", "8", "--validate-every", "2")
     oat("train", "--data", data, "--tokenizer", run, "--out", policy, *recipe)
     loaded = load_policy(policy)
