@@ -1,9 +1,12 @@
 """RVQ: residual prototypes, their order chunk by chunk, and the lattice that they are sorted into."""
 
+import copy
+from pathlib import Path
+
 import pytest
 import torch
 
-from oat.errors import InvalidOption
+from oat.errors import CheckpointError, InvalidOption
 from oat.nn.kmeans import kmeans, nearest
 from oat.nn.lattice import Lattice
 from oat.tokenizers import RVQTokenizer
@@ -104,6 +107,14 @@ def test_what_is_learned_has_its_loss_measured_for_every_prefix() -> None:
 def test_impossible_sizes(options: dict[str, object]) -> None:
     with pytest.raises(InvalidOption, match="at least"):
         RVQConfig(**options)  # type: ignore[arg-type]
+
+
+def test_a_checkpoint_without_a_zero_is_refused(tmp_path: Path, tokenizer: RVQTokenizer) -> None:
+    damaged = copy.deepcopy(tokenizer)
+    damaged.prototypes += 1
+    damaged.save(tmp_path / "rvq")
+    with pytest.raises(CheckpointError, match="prototype of zero in each codebook"):
+        RVQTokenizer.load(tmp_path / "rvq")
 
 
 def test_search_is_possible() -> None:

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
+from oat.errors import CheckpointError
 from oat.nn.kmeans import kmeans, nearest
 from oat.nn.lattice import Lattice
 from oat.tokenizers.base import BaseTokenizer
@@ -54,6 +55,11 @@ class RVQTokenizer(BaseTokenizer):
     def lattice(self) -> Lattice:
         """Return the grid that every codebook's prototypes were sorted into: neighbours there are alike."""
         return Lattice(self.config.levels)
+
+    def check_restored(self) -> None:
+        """Raise `CheckpointError` unless each codebook has the zero that stands for no change."""
+        if not bool((self.prototypes == 0).all(2).any(1).all()):
+            raise CheckpointError("RVQ needs a prototype of zero in each codebook, and one has none")
 
     def fit_normalized(self, chunks: Float[Tensor, "chunks time dim"]) -> None:
         """Find the prototypes of each codebook in what the codebooks before it leave over of the chunks.
@@ -104,11 +110,12 @@ class RVQTokenizer(BaseTokenizer):
         for codebook in self.prototypes.double():
             chosen = nearest(wanted - decoded, codebook)
             refined = decoded + codebook[chosen]
-            better = errors(refined) < best
+            reached = errors(refined)
+            better = reached < best
             nothing = (codebook == 0).all(1).int().argmax()
             ids.append(chosen.where(better, nothing))
             decoded = refined.where(better[:, None], decoded)
-            best = errors(decoded)
+            best = torch.minimum(best, reached)
         stacked = torch.stack(ids, dim=1)
         return Tokens(stacked, torch.full((len(stacked),), self.max_tokens, device=stacked.device))
 
