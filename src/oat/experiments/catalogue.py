@@ -20,6 +20,9 @@ class CatalogueEntry:
 
 EXPERIMENTS: dict[str, CatalogueEntry] = {
     "table-sim": CatalogueEntry("simulation benchmarking (Table I)", "oat.experiments.simulation"),
+    "table-overall": CatalogueEntry(
+        "success over the tasks of all benchmarks that table-sim was run in (Fig. 1)", "oat.experiments.overall"
+    ),
     "table-latency": CatalogueEntry("tokens and milliseconds per chunk (Table II)", "oat.experiments.latency"),
     "table-ordering": CatalogueEntry("OAT against OAT× (Table III)", "oat.experiments.ordering"),
     "table-policy": CatalogueEntry(

@@ -2,7 +2,7 @@
 
 from oat.experiments.paper import numbers as paper
 from oat.experiments.paper.claims import BETTER_THAN_RIVALS, MONOTONE
-from oat.experiments.study.methods import BASELINES, COMPARED
+from oat.experiments.study.methods import BASELINES, COMPARED, UNORDERED
 from oat.experiments.study.study import EvaluationRun, Study
 from oat.experiments.success import read_rows, study_table, task_table
 from oat.tables.table import Table
@@ -11,8 +11,8 @@ NAME = "table-sim"
 
 
 def evaluations(study: Study) -> list[EvaluationRun]:
-    """Return what must be run: every method that the paper compares and the baselines, with all their seeds."""
-    return study.evaluations((*BASELINES, *COMPARED))
+    """Return what must be run: every method that the paper compares, the baselines and OAT×, with all their seeds."""
+    return study.evaluations((*BASELINES, *COMPARED, UNORDERED))
 
 
 def tables(study: Study) -> list[Table]:

@@ -161,6 +161,17 @@ def study_columns(tasks: Sequence[str]) -> tuple[Column, ...]:
     )
 
 
+def overall_columns(benchmarks: Sequence[str]) -> tuple[Column, ...]:
+    """Return the columns of several benchmarks side by side, and of all their tasks, where a policy met them all."""
+    return (
+        _POLICY,
+        *map(_task_percent, benchmarks),
+        Column("overall", lambda row: _percent(row.rates.get(POOLED))),
+        Column("95 %", lambda row: _interval(row.rates.get(POOLED))),
+        _PUBLISHED,
+    )
+
+
 def page_columns(tasks: Sequence[str]) -> tuple[Column, ...]:
     """Return the columns of the page's table: tasks side by side, all of them, and what a chunk costs."""
     return (

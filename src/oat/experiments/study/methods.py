@@ -74,6 +74,13 @@ UNORDERED_FULL_REGISTERS = Method(
     same_steps_as="oat-unordered",
 )
 FLOW = Method("OAT [flow decoder]", "oat-flow", "oat", {"decoder": "flow"}, (1, 2, 4, 8))
+PAPER_OBJECTIVE = Method(
+    "OAT [the paper's objective]",
+    "oat-paper-objective",
+    "oat",
+    {"keep": "uniform", "prefixes": 1, "balance": 0.0, "spread": 0.0},
+    (1, 2, 4, 8),
+)
 PAPER_POLICY = replace(
     OAT,
     name="OAT [the paper's policy]",
