@@ -10,7 +10,15 @@ from tests.shared import made_once
 
 # Where an episode costs nothing: of most tables it matters here that they are made, not what of.
 DETOUR_EXPERIMENTS = (
-    *("figure-modes", "table-ordering", "table-policy", "table-errors", "table-horizons", "table-codebook"),
+    *(
+        "figure-modes",
+        "table-ordering",
+        "table-policy",
+        "table-errors",
+        "table-drift",
+        "table-horizons",
+        "table-codebook",
+    ),
 )
 
 

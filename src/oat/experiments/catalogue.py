@@ -33,6 +33,9 @@ EXPERIMENTS: dict[str, CatalogueEntry] = {
         "oat.experiments.error_sources",
         needs_models=True,
     ),
+    "table-drift": CatalogueEntry(
+        "how far policies stray from demonstrated states (not in the paper)", "oat.experiments.drift", needs_models=True
+    ),
     "table-decoding": CatalogueEntry(
         "ways to choose among tokens and sampled chunks (not in the paper)", "oat.experiments.decoding_rules"
     ),
