@@ -111,4 +111,4 @@ def test_a_study_that_was_cut_short_compares_what_both_have_met(folder: Path) ->
     second_seed = tuple(replace(each, success=False, key=key) for each, key in zip(solved, keys, strict=True))
     longer = replace(whole, records=(*solved, *second_seed))
     shorter = replace(rule, records=tuple(replace(each, success=True) for each in rule.records))
-    assert "(+0.0 points" in depth.compare_goal(longer, shorter, tasks=1)
+    assert "(+0.0 points" in depth.compare_goal(longer, shorter)

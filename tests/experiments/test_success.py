@@ -68,11 +68,11 @@ def test_claims_are_decided_by_paired_episodes() -> None:
     """Where ten conditions are solved by one method only, it is better; where one is, nobody knows."""
     rows = [row(label, solved) for label, solved in (("none", 0), ("one", 1), ("ten", 10), ("all", 40))]
     assert ": held (ten − none = +25.0 points on 40 conditions, p = 0.002; all − ten" in decide(
-        "x", ("none", "ten", "all"), rows, 1
+        "x", ("none", "ten", "all"), rows
     )
-    assert ": undecided (" in decide("x", ("none", "one", "all"), rows, 1)
-    assert ": not held (ten − all = −75.0 points" in decide("x", ("all", "ten"), rows, 1)
-    assert "undecided, two was not run" in decide("x", ("none", "two"), rows, 1)
+    assert ": undecided (" in decide("x", ("none", "one", "all"), rows)
+    assert ": not held (ten − all = −75.0 points" in decide("x", ("all", "ten"), rows)
+    assert "undecided, two was not run" in decide("x", ("none", "two"), rows)
 
 
 def test_scores_decide_where_they_are_finer_than_success(study: Study) -> None:
@@ -81,7 +81,7 @@ def test_scores_decide_where_they_are_finer_than_success(study: Study) -> None:
         replace(each, records=tuple(replace(record, best_score=score) for record in each.records))
         for each, score in ((row("far", 0), 0.25), (row("near", 0), 0.5))
     )
-    decided = decide("x", ("far", "near"), [far, near], 1)
+    decided = decide("x", ("far", "near"), [far, near])
     assert ": held (near − far = +25.0 points on 40 conditions, p = 1.8e-12) by score" in decided
     table = study_table(study, "t", [far, near])
     assert table.columns[-2:] == ("score", "95 % of score")
@@ -94,13 +94,13 @@ def test_a_claim_says_what_was_trained_only_once() -> None:
     seeds = tuple(
         replace(each, key=replace(each.key, training_seed=number % 2)) for number, each in enumerate(twice.records)
     )
-    decided = decide("x", ("once", "twice"), [row("once", 0), replace(twice, records=seeds)], 1)
+    decided = decide("x", ("once", "twice"), [row("once", 0), replace(twice, records=seeds)])
     assert decided.endswith("; trained once: once")
 
 
 def test_few_episodes_decide_nothing() -> None:
     rows = [row("none", 0, 20), row("all", 20, 20)]
-    assert decide("x", ("none", "all"), rows, 1) == "claim: x: undecided, too few episodes of none, all"
+    assert decide("x", ("none", "all"), rows) == "claim: x: undecided, too few episodes of none, all"
 
 
 def test_an_evaluation_that_is_not_whole_is_left_out_and_said(
@@ -139,7 +139,7 @@ def test_nothing_in_common_decides_nothing(
     evaluated(EvaluationRun(QUEST, 1), whole(1))
     evaluated(EvaluationRun(DP, 0), whole(0))
     rows = read_rows(study, [EvaluationRun(QUEST, 0), EvaluationRun(QUEST, 1), EvaluationRun(DP)])
-    decided = decide("x", ("DP", "QueST"), rows, 2)
+    decided = decide("x", ("DP", "QueST"), rows)
     assert decided.startswith("claim: x: undecided, DP and QueST: the two sides share no initial conditions")
 
 

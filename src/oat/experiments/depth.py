@@ -99,10 +99,10 @@ def _within_a_point(study: Study, rows: Sequence[Row]) -> Iterator[str]:
         here = found.get(f"OAT_8 {rule.label}")
         if whole is not None and here is not None:
             goal = f"goal: {rule.label} within a point of K = {_LONGEST} with half its tokens"
-            yield f"{goal}: {compare_goal(whole, here, len(study.tasks))}"
+            yield f"{goal}: {compare_goal(whole, here)}"
 
 
-def compare_goal(whole: Row, here: Row, tasks: int) -> str:
+def compare_goal(whole: Row, here: Row) -> str:
     """Return whether the goal is reached where both have acted: a study that was cut short has more seeds of one."""
     try:
         gap = 100 * compare_policies(whole.records, here.records).difference.estimate
@@ -112,7 +112,7 @@ def compare_goal(whole: Row, here: Row, tasks: int) -> str:
     assert overall is not None
     held = gap >= -1 and overall.tokens_per_chunk <= _LONGEST / 2
     outcome = "held" if held else "not held"
-    if min(len(whole.records), len(here.records)) < FEW * tasks:
+    if min(len(whole.records), len(here.records)) < FEW:
         outcome = "undecided, too few episodes"
     return f"{outcome} ({gap:+.1f} points, {overall.tokens_per_chunk:.2f} tokens)"
 

@@ -89,7 +89,7 @@ def tables(study: Study) -> list[Table]:
             study.sim,
             study.folder,
             tasks=study.tasks,
-            episodes=min(_EPISODES, study.scale.episodes),
+            episodes=min(_EPISODES, study.episodes),
             split="selection",
         )
         plan = plan_evaluation(config, policy, load_simulator(study.sim))

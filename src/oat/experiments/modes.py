@@ -91,7 +91,7 @@ def _draw(
         axes.set_axis_off()
     for axes, row in zip(panels, rows, strict=False):
         _draw_scene(axes, demonstrated)
-        _draw_paths(axes, found[row.label][: study.scale.episodes], _COLORS.get(row.label, color_of(row.label)))
+        _draw_paths(axes, found[row.label][: study.episodes], _COLORS.get(row.label, color_of(row.label)))
         rate = "not run" if row.overall is None else f"{100 * row.overall.success.estimate:.0f} % arrive"
         axes.set_title(f"{row.label}: {rate}", fontsize=10)
     figure.suptitle("Two ways from below round an obstacle; grey: demonstrations, ×: the obstacle was hit", fontsize=10)

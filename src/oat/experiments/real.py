@@ -80,7 +80,7 @@ def _rehearsal(study: Study) -> TrialsConfig:
             for label, method, tokens in _rows(study)
         ),
         tasks=study.tasks[:_TASKS],
-        trials=min(paper.REAL_TRIALS, study.scale.episodes),
+        trials=min(paper.REAL_TRIALS, study.episodes),
         robot=f"oat.robots.trials.rehearsal:{study.sim}",
         seed=0,
         driving=_AT_ONCE,

@@ -16,7 +16,7 @@ from oat.tables.interval import NOT_AVAILABLE, count_nouns
 from oat.tables.success import POOLED, TASK_BY_TASK_COLUMNS, Column, SuccessRow, study_columns, success_table
 from oat.tables.table import Table
 
-FEW = 30  # episodes per task; below, intervals are too wide for any claim
+FEW = 30  # episodes of all tasks; with fewer, intervals are too wide for any claim
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def read_rows(study: Study, evaluations: Sequence[EvaluationRun]) -> list[Row]:
 def with_seed(row: Row, study: Study, evaluation: EvaluationRun, episodes: tuple[EpisodeRecord, ...]) -> Row:
     """Return the row with one more training seed, if all tasks were run to the end."""
     counts = Counter(record.key.task for record in episodes)
-    if any(counts[task] < study.scale.episodes for task in study.tasks):
+    if any(counts[task] < study.episodes for task in study.tasks):
         return replace(row, absent={**row.absent, evaluation.seed: len(episodes)})
     made_at = study.commit(evaluation)
     commits = row.commits if made_at is None else row.commits | {made_at}
@@ -101,7 +101,7 @@ def study_table(
     """
     tasks = study.tasks
     cells = [_success_row(row, (paper or {}).get(row.label)) for row in rows]
-    decided = (decide(claim, chain, rows, len(tasks), alike=alike) for claim, chain in claims)
+    decided = (decide(claim, chain, rows, alike=alike) for claim, chain in claims)
     told = circumstances(study, [row.minutes for row in rows])
     notes = (*told, *_about(rows, len(tasks)), *_ways(rows, alike=alike), *decided)
     return success_table(title, cells, (*study_columns(tasks), *more), notes)
@@ -187,7 +187,7 @@ def _about(rows: Sequence[Row], tasks: int) -> Iterator[str]:
         if row.records:
             groups.setdefault((len(row.records) // tasks, row.training_seeds), []).append(row.label)
     for (episodes, seeds), labels in sorted(groups.items()):
-        few = "; too few for any claim" if episodes < FEW else ""
+        few = "; too few for any claim" if episodes * tasks < FEW else ""
         yield f"{', '.join(labels)}: {episodes} episodes per task from {count_nouns(seeds, 'training seed')}{few}"
     for row in rows:
         yield from _problems(row)
@@ -225,10 +225,10 @@ def _measure(rows: Iterable[Row]) -> Measure:
     return "score" if scored else "success"
 
 
-def decide(claim: str, chain: Sequence[str], rows: Sequence[Row], tasks: int, *, alike: bool = True) -> str:
+def decide(claim: str, chain: Sequence[str], rows: Sequence[Row], *, alike: bool = True) -> str:
     """Return whether a claim held, on the initial conditions that both sides met."""
     found = {row.label: row for row in rows if row.records}
-    few = [label for label in chain if label in found and len(found[label].records) < FEW * tasks]
+    few = [label for label in chain if label in found and len(found[label].records) < FEW]
     if few:
         return f"claim: {claim}: undecided, too few episodes of {', '.join(few)}"
     measure = _measure(found.values())

@@ -40,13 +40,18 @@ class Scale:
     """Demonstrations per task of benchmarks that have another number of them."""
     minutes_in: Mapping[SimulatorName, float] = field(default_factory=dict)
     """Minutes of training in benchmarks that are learned in fewer, or need more."""
-
+    episodes_in: Mapping[SimulatorName, int] = field(default_factory=dict)
+    """Episodes per task of benchmarks that step slowly, or have many tasks."""
     head_options: Mapping[str, Any] = field(default_factory=dict)
     """Departures from the usual training of a stopping head."""
 
     def minutes_for(self, sim: SimulatorName) -> float | None:
         """Return the minutes of training that every method has in a benchmark, if minutes limit it."""
         return self.minutes_in.get(sim, self.minutes)
+
+    def episodes_for(self, sim: SimulatorName) -> int:
+        """Return how many episodes of each task a policy has, for each training seed and number of tokens."""
+        return self.episodes_in.get(sim, self.episodes)
 
     def demonstrations_for(self, sim: SimulatorName) -> int:
         """Return how many demonstrations of each task a benchmark has."""
@@ -87,6 +92,7 @@ SCALES: dict[ScaleName, Scale] = {
         minutes=12,
         demonstrations_in={"detour": 400},
         minutes_in={"detour": 2},
+        episodes_in={"libero": 10, "robomimic": 25, "robocasa": 25},
     ),
     "paper": Scale(
         "paper",

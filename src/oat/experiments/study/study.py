@@ -94,6 +94,11 @@ class Study:
         """Return the minutes of training on one thread that every method has here, if minutes limit it."""
         return self.scale.minutes_for(self.sim)
 
+    @property
+    def episodes(self) -> int:
+        """Return the episodes of each task, for every training seed and number of tokens."""
+        return self.scale.episodes_for(self.sim)
+
     def evaluations(self, methods: Iterable[Method]) -> list[EvaluationRun]:
         """Return every method with all its training seeds: of each method the first, then of each the second.
 
@@ -235,7 +240,7 @@ class Study:
             sim=self.sim,
             out=self.folder / evaluation.name,
             tasks=self.tasks,
-            episodes=self.scale.episodes,
+            episodes=self.episodes,
             first_seed=seed,  # policies from other training seeds meet conditions of their own
             execute=evaluation.execute,
             videos=self.scale.videos if self.films and seed == 0 and evaluation.filmed else 0,
