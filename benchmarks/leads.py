@@ -1,9 +1,10 @@
 """Ways to make ordering cheaper, each tried on the cpu preset of OAT with the same processor time.
 
-OMP_NUM_THREADS=1 python benchmarks/leads.py DATA --out results/leads/NAME [--minutes 2] [--only today OAT×]
+OMP_NUM_THREADS=1 python benchmarks/leads.py DATA --out results/leads/NAME [--minutes 2] [--seeds 0] [--only today OAT×]
 
 DATA is demonstrations in any format. The steps that fit into the time come from timing a step of each lead in turn with
 one of today's. Finished runs are not repeated; the last call prints the whole table and writes it to OUT/table.md.
+RVQ, which is not trained, stands beside them.
 """
 
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 if not __package__:
     sys.path[0] = str(Path(__file__).parents[1])  # tokenizers.py beside this would stand for the library of that name
 
+import itertools
 import json
 import math
 import time
@@ -32,14 +34,15 @@ from oat.nn.recipe import TrainConfig
 from oat.tables.markdown import to_markdown
 from oat.tables.table import Table
 from oat.tokenizers.autoencoder import Reconstruction, crowding
-from oat.tokenizers.config import OATConfig
-from oat.tokenizers.decoder import masked_error
+from oat.tokenizers.config import OATConfig, RVQConfig
+from oat.tokenizers.decoder import SinglePassDecoder, masked_error
 from oat.tokenizers.measures import ChunkBatch, distortions, draw_chunks
 from oat.tokenizers.nested_dropout import keep_lengths
-from oat.tokenizers.oat import OATTokenizer
+from oat.tokenizers.oat import OATTokenizer, RegisterEncoder
+from oat.tokenizers.rvq import RVQTokenizer
 from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens
-from oat.training.fitting import TokenizerTraining, choose_config
+from oat.training.fitting import TokenizerTraining, choose_config, prepare
 from oat.training.steps import train_in_memory
 from oat.training.tokenizers import action_space, split_windows
 
@@ -64,6 +67,10 @@ class Lead:
     """Whether chunks' principal components, the largest first, are added to the latents and to what is decoded."""
     encoder_rate: float = 1.0
     """Learning rate of the encoder, as a multiple of the decoder's."""
+    patch: int = 1
+    """Neighbouring actions that are one position of the encoder and of the decoder, which makes steps cheaper."""
+    residual: bool = False
+    """Whether it is RVQ instead, which is fitted by k-means in whatever time that takes."""
 
 
 LEADS = {
@@ -82,6 +89,11 @@ LEADS = {
     "encoder rate ½": Lead(encoder_rate=0.5),
     "encoder of 4 layers": Lead({"encoder_layers": 4}),
     "batches of 16": Lead({"batch_size": 16}),
+    "patches of 2": Lead(patch=2),
+    "patches of 4": Lead(patch=4),
+    "patches of 4, told K": Lead(patch=4, tells_length=True),
+    "OAT×, patches of 4": Lead({"keep": "full"}, patch=4),
+    "RVQ": Lead(residual=True),
 }
 _ROUNDS = 15
 _CHUNKS = 1024  # held out, on which errors are measured
@@ -114,6 +126,34 @@ class PrincipalEncoder(nn.Module):
         return latents + straight.view_as(latents)
 
 
+class PatchedEncoder(nn.Module):
+    """Give another encoder several neighbouring actions as one."""
+
+    def __init__(self, inner: nn.Module, patch: int) -> None:
+        super().__init__()
+        self.inner = inner
+        self.patch = patch
+
+    def forward(self, actions: Tensor, valid_mask: Tensor) -> Tensor:
+        chunks, horizon, _ = actions.shape
+        patches = horizon // self.patch
+        known = (actions * valid_mask[..., None]).reshape(chunks, patches, -1)
+        latents: Tensor = self.inner(known, valid_mask.reshape(chunks, patches, self.patch).any(-1))
+        return latents
+
+
+class PatchedDecoder(SinglePassDecoder):
+    """Decode several neighbouring actions at each position."""
+
+    def __init__(self, horizon: int, dim: int, config: OATConfig, patch: int) -> None:
+        super().__init__(horizon // patch, dim * patch, config.width, config.decoder)
+        self.patch = patch
+
+    def generate(self, memory: Tensor, num_actions: int, noise: Tensor | None = None) -> Tensor:
+        patches = super().generate(memory, math.ceil(num_actions / self.patch), noise)
+        return patches.reshape(len(patches), patches.shape[1] * self.patch, -1)[:, :num_actions]
+
+
 class LedTokenizer(OATTokenizer):
     """Train OAT as a lead says; without any it is the same as OAT."""
 
@@ -124,6 +164,10 @@ class LedTokenizer(OATTokenizer):
         self.taken = 0
         if lead.tells_length:
             self.lengths = nn.Parameter(torch.zeros(config.latent_horizon, config.width.dim))
+        if lead.patch > 1:
+            patched = ActionSpace(space.action_horizon // lead.patch, space.model_dim * lead.patch)
+            self.encoder = PatchedEncoder(RegisterEncoder(patched, config, self.quantizer.dim), lead.patch)
+            self.decoder = PatchedDecoder(space.action_horizon, space.model_dim, config, lead.patch)
         if lead.principal:
             latents = config.latent_horizon * self.quantizer.dim
             numbers = space.action_horizon * space.model_dim
@@ -228,7 +272,7 @@ def main(
     out: Path,
     minutes: float = 2.0,
     only: tuple[str, ...] = tuple(LEADS),
-    seed: int = 0,
+    seeds: tuple[int, ...] = (0,),
 ) -> None:
     """Train with every lead and compare.
 
@@ -237,18 +281,22 @@ def main(
         out: Where each outcome is kept as JSON, and the table.
         minutes: Processor time for each.
         only: The leads to train now.
-        seed: Of the split, the weights and the batches.
+        seeds: Of the split, the weights and the batches; each lead is trained once with each.
     """
     torch.set_num_threads(1)
     out.mkdir(parents=True, exist_ok=True)
-    outcomes = []
-    for number, (name, lead) in enumerate(LEADS.items()):
+    for seed, (number, (name, lead)) in itertools.product(seeds, enumerate(LEADS.items())):
         record = out / f"seed-{seed}-lead-{number}.json"
         if name in only and not record.exists():
-            outcome = train(name, lead, data, count_steps(minutes, lead, data, out / "steps.json"), seed)
+            if lead.residual:
+                outcome = fit_residual(name, data, seed)
+            else:
+                outcome = train(name, lead, data, count_steps(minutes, lead, data, out / "steps.json"), seed)
             record.write_text(json.dumps(asdict(outcome), ensure_ascii=False) + "\n")
-        if record.exists():
-            outcomes.append(Outcome(**json.loads(record.read_text())))
+    outcomes: dict[str, dict[int, Outcome]] = {name: {} for name in LEADS}
+    for file in sorted(out.glob("seed-*.json")):
+        found = Outcome(**json.loads(file.read_text()))
+        outcomes[found.lead][int(file.stem.split("-")[1])] = found
     text = to_markdown(make_table(outcomes))
     (out / "table.md").write_text(text)
     Console(width=160).print(text, markup=False, highlight=False)
@@ -296,25 +344,44 @@ def train(name: str, lead: Lead, data: Path, steps: int, seed: int) -> Outcome:
     return Outcome(name, steps, seconds, distortions(trained, chunks).mean(0).tolist())
 
 
-def make_table(outcomes: list[Outcome]) -> Table:
-    """Return a row per lead: errors, their geometric mean against today's, and the whole's against OAT×."""
-    by_name = {outcome.lead: outcome for outcome in outcomes}
+def fit_residual(name: str, data: Path, seed: int) -> Outcome:
+    """Return the held-out errors of RVQ on the same split."""
+    episodes = open_dataset(data)
+    space = action_space(episodes, 32, ActionSpace().transform)
+    windows, held_out = split_windows(episodes, space, 0.1, seed)
+    normalizer = Normalizer.from_statistics(action_statistics(windows, space.transform), "min_max")
+    begin = time.process_time()
+    fitted = prepare(RVQTokenizer, RVQConfig(), windows, space, normalizer, seed)
+    seconds = time.process_time() - begin
+    return Outcome(name, 0, seconds, distortions(fitted, draw_chunks(held_out, fitted, _CHUNKS)).mean(0).tolist())
+
+
+def make_table(outcomes: Mapping[str, Mapping[int, Outcome]]) -> Table:
+    """Return a row per lead: errors, their geometric mean against today's, and the whole's against OAT×.
+
+    All are geometric means over seeds, and ratios those of equal seeds.
+    """
     rows = []
-    for outcome in outcomes:
-        mean = _against(outcome, by_name.get("today"), slice(None))
-        whole = _against(outcome, by_name.get("OAT×"), slice(-1, None))
-        errors = (f"{error:.4f}" for error in outcome.mse)
+    for name, several in outcomes.items():
+        if not several:
+            continue
+        mean = _against(several, outcomes["today"], slice(None))
+        whole = _against(several, outcomes["OAT×"], slice(-1, None))
+        errors = (f"{error:.3g}" for error in np.exp(np.mean([np.log(each.mse) for each in several.values()], 0)))
         mark = " ✓" if whole <= _ALLOWED else ""
-        rows.append((outcome.lead, str(outcome.steps), *errors, f"{mean:.3f}", f"{whole:.2f}{mark}"))
-    columns = ("lead", "steps", *(f"D_{k}" for k in range(1, 9)), "mean / today's", "D_8 / OAT×'s")
+        steps = str(next(iter(several.values())).steps or "—")
+        rows.append((name, str(len(several)), steps, *errors, f"{mean:.3f}", f"{whole:.2f}{mark}"))
+    columns = ("lead", "seeds", "steps", *(f"D_{k}" for k in range(1, 9)), "mean / today's", "D_8 / OAT×'s")
     note = f"mean: geometric, over the prefixes; ✓: the whole's error is at most {_ALLOWED} times OAT×'s"
     return Table("Leads towards cheaper ordering", columns, tuple(rows), (note,))
 
 
-def _against(outcome: Outcome, other: Outcome | None, which: slice) -> float:
-    if other is None:
-        return math.nan
-    return float(np.exp(np.mean(np.log(outcome.mse[which]) - np.log(other.mse[which]))))
+def _against(several: Mapping[int, Outcome], other: Mapping[int, Outcome], which: slice) -> float:
+    """Return the geometric mean of some prefixes' errors in units of another lead's with the same seed."""
+    ratios = [
+        np.log(several[seed].mse[which]) - np.log(other[seed].mse[which]) for seed in several.keys() & other.keys()
+    ]
+    return float(np.exp(np.mean(ratios))) if ratios else math.nan
 
 
 if __name__ == "__main__":
