@@ -25,7 +25,7 @@ _SEVERAL: dict[str, Any] = {"samples": _SAMPLES}
 SAMPLING = DecodingRun("sampled", "sampled", {"decoding": "paper"})
 GREEDY = DecodingRun("greedy", "greedy", {**_TOKENS, "greedy": True})
 _MEDOID = DecodingRun(f"medoid of {_SAMPLES}", "medoid", {**_TOKENS, **_SEVERAL, "choose": "medoid"})
-_USUAL = None  # as it was trained for, which the main table has the records of
+_USUAL = None  # as it was trained for, which table-sim and table-ordering have the records of
 _TOKEN_RULES = (
     GREEDY,
     SAMPLING,
@@ -38,9 +38,8 @@ _ORDERED_RULES = (
     DecodingRun(f"contrast of {_SAMPLES}", "contrast", {**_TOKENS, **_SEVERAL, "choose": "contrast"}),
     DecodingRun("T = 1 … 0.25", "t-falling", {**_TOKENS, "temperature": (1.0, 0.7, 0.5, 0.25)}),
 )
-_REMAINDER_RULES = (
-    _USUAL,
-    DecodingRun(f"medoid of {_SAMPLES}, remainder", "medoid-remainder", {**_SEVERAL, "choose": "medoid"}),
+_MEDOID_REMAINDER = DecodingRun(
+    f"medoid of {_SAMPLES}, remainder", "medoid-remainder", {**_SEVERAL, "choose": "medoid"}
 )
 _DENOISING_RULES = (
     _USUAL,
@@ -49,13 +48,13 @@ _DENOISING_RULES = (
 )
 _Rules = Mapping[Method, Sequence[DecodingRun | None]]
 _HALF: _Rules = {
-    OAT: (*_TOKEN_RULES, *_ORDERED_RULES, _LIKELIHOOD),
-    UNORDERED: (*_TOKEN_RULES, _LIKELIHOOD),
-    QUEST: (*_TOKEN_RULES, _LIKELIHOOD),
+    OAT: (_USUAL, *_TOKEN_RULES, *_ORDERED_RULES, _LIKELIHOOD),
+    UNORDERED: (_USUAL, *_TOKEN_RULES, _LIKELIHOOD),
+    QUEST: (_USUAL, *_TOKEN_RULES, _LIKELIHOOD),
     DP: _DENOISING_RULES,
 }
 """What is compared where half as many actions are executed; the rules that matter most come first."""
-_WHOLE: _Rules = {**_HALF, OAT: (*_HALF[OAT], *_REMAINDER_RULES)}
+_WHOLE: _Rules = {**_HALF, OAT: (*_HALF[OAT], _MEDOID_REMAINDER)}
 
 
 def _late(delay: int) -> Iterator[DecodingRun]:
@@ -177,10 +176,10 @@ def _claims(study: Study, execute: int | None) -> Iterator[Claim]:
 
 def _plain(method: Method, rule: DecodingRun | None) -> Sequence[DecodingRun | None]:
     """Return the ways that a rule must be better than; none where it is one of them."""
-    if rule in (_USUAL, SAMPLING, GREEDY):
+    if rule in (SAMPLING, GREEDY) or (rule is _USUAL and method is DP):
         return ()
     # Diffusion knows no other way, and a remainder is held against a remainder.
-    return (_USUAL,) if method is DP or rule in _REMAINDER_RULES else (SAMPLING, GREEDY)
+    return (_USUAL,) if method is DP or rule is _MEDOID_REMAINDER else (SAMPLING, GREEDY)
 
 
 def _late_claims(rows: Sequence[Row]) -> Iterator[Claim]:
