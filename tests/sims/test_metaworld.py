@@ -1,5 +1,8 @@
 """MetaWorld: initial conditions are a function of the seed, experts solve every task, cameras are the right way up."""
 
+from importlib import import_module
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -110,3 +113,39 @@ def test_unknown_names_suggest_close_ones() -> None:
         MetaWorld().expert("boxclose", ExpertConfig())
     with pytest.raises(UnknownName, match=r"Did you mean .*'corner2'"):
         MetaWorldEnv("drawer-open", ("corner22",))
+
+
+@pytest.mark.parametrize("task", ["stick-pull", "push"])
+def test_steps_are_those_of_metaworld_itself(task: str) -> None:
+    """Rewards count contacts between gripper and object, which are found otherwise here."""
+    ours = MetaWorldEnv(task)  # imports MetaWorld, after it chose how to draw
+    env_dict: Any = import_module("metaworld.env_dict")
+    own = env_dict.ALL_V3_ENVIRONMENTS_GOAL_OBSERVABLE[f"{task}-v3-goal-observable"](seed=0)
+    own._freeze_rand_vec = False
+    own.seeded_rand_vec = True
+    own.seed(3)
+    own.reset()
+    ours.reset(3)
+    own._prev_obs = ours._env._prev_obs  # our reset repairs the first frame
+    demonstrated = MetaWorld().expert(task, ExpertConfig()).demonstrate(3)
+    touched = set()
+    for action in demonstrated.actions:
+        state, reward, _, _, info = own.step(action)
+        found_state, found_reward, _, _, found = ours._env.step(action)
+        assert np.array_equal(found_state, state)
+        assert (found_reward, found) == (reward, info)
+        touched.add(own.touching_main_object())
+    assert touched == {False, True}
+
+
+def test_environments_of_one_task_move_their_own_bodies() -> None:
+    """They are copies of one compiled model, in which a reset puts bodies into other places."""
+    first, second = MetaWorldEnv("box-close"), MetaWorldEnv("box-close")
+    before = first.reset(1)[STATE].copy()
+    second.reset(2)
+    actions = np.zeros((5, 4), np.float32)
+    alone = MetaWorldEnv("box-close")
+    assert np.array_equal(alone.reset(1)[STATE], before)
+    for action in actions:
+        second.step(action)
+        assert np.array_equal(first.step(action).observation[STATE], alone.step(action).observation[STATE])
