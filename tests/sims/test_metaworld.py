@@ -134,7 +134,7 @@ def test_steps_are_those_of_metaworld_itself(task: str) -> None:
         found_state, found_reward, _, _, found = ours._env.step(action)
         assert np.array_equal(found_state, state)
         assert (found_reward, found) == (reward, info)
-        touched.add(own.touching_main_object())
+        touched.add(own.touching_main_object)
     assert touched == {False, True}
 
 
