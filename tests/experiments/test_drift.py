@@ -29,6 +29,12 @@ def test_distances_are_in_deviations_of_numbers_that_change() -> None:
     assert known.distances(np.array([[2.5, 99.0, 1.0]])) == pytest.approx([0.5 / 2**0.5])
 
 
+def test_small_distances_are_seen_among_many_states_far_from_zero() -> None:
+    states = 1e4 + np.random.default_rng(0).normal(size=(200, 3))
+    moved = DemonstratedStates(states).distances(states + 1e-3)
+    assert moved == pytest.approx(np.full(200, 1e-3), rel=0.1)
+
+
 def test_a_row_tells_of_the_episodes_that_last_so_long() -> None:
     courses = [Course(np.array([0.0, 1.0]), success=True), Course(np.array([2.0, 3.0, 6.0]), success=False)]
     assert _row("x", "0", courses)[2:] == ("1.00", "2.00", "6.00", *[NOT_AVAILABLE] * 3, "0.50", "3.67", "1 of 2")

@@ -51,6 +51,7 @@ class DemonstratedStates:
     """Measure distances to the states of a task's demonstrations, in standard deviations of each of their numbers."""
 
     def __init__(self, states: Float[np.ndarray, "states dim"]) -> None:
+        self._center = states.mean(0)
         deviations = states.std(0)
         # Numbers that never change, such as a fixed goal's, say nothing about how far a state is.
         self._changing = deviations > 1e-6 * max(1.0, float(np.abs(states).max()))
@@ -58,11 +59,13 @@ class DemonstratedStates:
         self._known = self._scaled(states)
 
     def _scaled(self, states: Float[np.ndarray, "states dim"]) -> torch.Tensor:
-        return torch.from_numpy(np.asarray(states[:, self._changing] / self._scale, np.float32))
+        return torch.from_numpy((states - self._center)[:, self._changing] / self._scale).double()
 
     def distances(self, states: Float[np.ndarray, "states dim"]) -> Float[np.ndarray, " states"]:
         """Return the root mean square distance of each state to the nearest demonstrated one."""
-        nearest = torch.cdist(self._scaled(states), self._known).amin(1)
+        # Squares of differences: differences of squares, which are quicker, lose small distances among large numbers.
+        mode = "donot_use_mm_for_euclid_dist"
+        nearest = torch.cdist(self._scaled(states), self._known, compute_mode=mode).amin(1)
         return (nearest / max(1, self._known.shape[1]) ** 0.5).numpy()
 
 
