@@ -11,7 +11,7 @@ from oat.evaluation.decoding_rules import count_depths
 from oat.evaluation.records import RECORDS_FILE, read_records
 from oat.experiments import decoding_rules, depth
 from oat.experiments.study.budget import StepBudget
-from oat.experiments.study.methods import DP, OAT
+from oat.experiments.study.methods import DP, OAT, QUEST, UNORDERED
 from oat.experiments.study.scales import SCALES
 from oat.experiments.study.study import Study
 from oat.tables.files import load_tables
@@ -85,7 +85,10 @@ def test_first_come_the_first_seed_and_what_decides(tmp_path: Path) -> None:
         seeds = [run.seed for run in experiment.evaluations(study)]
         assert seeds == sorted(seeds)
     compared = [run.name for run in decoding_rules.evaluations(study)]
-    assert compared[:3] == [f"records/oat-seed0-{rule}" for rule in ("greedy", "sampled", "medoid")]
+    assert compared[:4] == [
+        "records/oat-seed0",
+        *(f"records/oat-seed0-{rule}" for rule in ("greedy", "sampled", "medoid")),
+    ]
     assert [run.name for run in depth.evaluations(study)][:3] == [
         f"records/oat-seed0-{rule}" for rule in ("greedy", "residual-30", "random-residual-30")
     ]
@@ -96,9 +99,9 @@ def test_no_evaluation_repeats_another(tmp_path: Path) -> None:
     (tmp_path / "pace.json").write_text(json.dumps({}))
     asked = [*decoding_rules.evaluations(study), *depth.evaluations(study)]
     runs = {run.name: run for run in study.runs(asked, StepBudget(study)) if run.name.startswith("records/")}
-    assert len({str(replace(run.config, out=Path())) for run in runs.values()}) == len(runs) == 201
+    assert len({str(replace(run.config, out=Path())) for run in runs.values()}) == len(runs) == 216
     # Decoding as trained is the main table's, whose records count here.
-    main = {run.name for run in study.evaluations((OAT, DP))}
+    main = {run.name for run in study.evaluations((OAT, UNORDERED, QUEST, DP))}
     assert main <= runs.keys()
 
 
