@@ -28,6 +28,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from benchmarks.training_steps import time_in_turn, training_step
+from oat.data.chunks import Windows
 from oat.data.episodes import open_dataset
 from oat.data.normalize import Normalizer, action_statistics
 from oat.nn.recipe import TrainConfig
@@ -325,13 +326,19 @@ def count_steps(minutes: float, lead: Lead, data: Path, record: Path) -> int:
     return counts[key]
 
 
-def train(name: str, lead: Lead, data: Path, steps: int, seed: int) -> Outcome:
-    """Return the held-out errors after so many steps."""
+def split(data: Path, seed: int) -> tuple[ActionSpace, Windows, Windows, Normalizer]:
+    """Return the chunks' space, the windows to train on and those held out, and the range of the former."""
     episodes = open_dataset(data)
     space = action_space(episodes, 32, ActionSpace().transform)
     windows, held_out = split_windows(episodes, space, 0.1, seed)
+    return space, windows, held_out, Normalizer.from_statistics(action_statistics(windows, space.transform), "min_max")
+
+
+def train(name: str, lead: Lead, data: Path, steps: int, seed: int) -> Outcome:
+    """Return the held-out errors after so many steps."""
+    space, windows, held_out, normalizer = split(data, seed)
     model, recipe = make(lead, space, seed)
-    model.normalizer = Normalizer.from_statistics(action_statistics(windows, space.transform), "min_max")
+    model.normalizer = normalizer
     model.steps = steps
     chunks: ChunkBatch = draw_chunks(held_out, model, _CHUNKS)
     begin = time.process_time()
@@ -346,10 +353,7 @@ def train(name: str, lead: Lead, data: Path, steps: int, seed: int) -> Outcome:
 
 def fit_residual(name: str, data: Path, seed: int) -> Outcome:
     """Return the held-out errors of RVQ on the same split."""
-    episodes = open_dataset(data)
-    space = action_space(episodes, 32, ActionSpace().transform)
-    windows, held_out = split_windows(episodes, space, 0.1, seed)
-    normalizer = Normalizer.from_statistics(action_statistics(windows, space.transform), "min_max")
+    space, windows, held_out, normalizer = split(data, seed)
     begin = time.process_time()
     fitted = prepare(RVQTokenizer, RVQConfig(), windows, space, normalizer, seed)
     seconds = time.process_time() - begin
