@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -94,6 +95,26 @@ def test_what_is_published_is_enough_for_the_tables(detour_study: Path, tmp_path
     table.unlink()
     reproduce(replace(config, out=tmp_path, only_tables=True, publish=None))
     assert table.read_text("utf-8") == before
+
+
+def test_a_study_continues_from_what_was_published_of_it(detour_study: Path, tmp_path: Path) -> None:
+    """Models that are needed again are trained again, only those, and give the same episodes."""
+    reproduce(ReproduceConfig(("figure-modes",), "smoke", "detour", out=detour_study, publish=tmp_path))
+    folder = tmp_path / "smoke" / "detour"
+    evaluation = EvaluationRun(BC)
+    study = Study(SCALES["smoke"], "detour", folder)
+    before = study.all_records(evaluation)
+    marked = {file.name: file.read_bytes() for file in (folder / "done").iterdir()}
+    shutil.rmtree(folder / evaluation.name)
+    (folder / "done" / "records-bc-seed0.json").unlink()
+    reproduce(ReproduceConfig(("figure-modes",), "smoke", "detour", out=tmp_path))
+    assert [path.name for path in (folder / "policies").iterdir()] == ["bc-seed0"]
+    after = study.all_records(evaluation)
+    assert [(each.key.condition, each.steps, each.jerk) for each in after] == [
+        (each.key.condition, each.steps, each.jerk) for each in before
+    ]
+    marked.pop("records-bc-seed0.json")
+    assert marked.items() <= {file.name: file.read_bytes() for file in (folder / "done").iterdir()}.items()
 
 
 def test_a_result_of_another_command_is_refused(smoke_study: Path) -> None:

@@ -56,6 +56,33 @@ def test_results_from_before_needs_were_noted_stand(tmp_path: Path) -> None:
     assert second.done
 
 
+def test_what_is_made_again_keeps_its_mark(tmp_path: Path) -> None:
+    """So does what was made from it, also while it is being made again, or after that was interrupted."""
+    first = _made(tmp_path, "first")
+    second = _made(tmp_path, "second", ("first",))
+    before = read_result(tmp_path, "first")
+    first.config.out.rmdir()
+    assert first.lost
+    first.make_again()
+    assert not first.done
+    assert second.done
+    first.config.out.mkdir()
+    first.perform()
+    assert first.done and not first.lost
+    assert read_result(tmp_path, "first") == before
+    assert second.done
+
+
+def test_what_is_made_again_differently_is_refused(tmp_path: Path) -> None:
+    first = _made(tmp_path, "first")
+    file = marker(tmp_path, "first")
+    file.write_text(json.dumps({**read_result(tmp_path, "first"), "weights": "0123456789ab"}))
+    first.make_again()
+    with pytest.raises(InvalidOption, match=r"first made again has other weights \(None\) than before \(0123456789ab\)"):
+        first.perform()
+    assert not first.done
+
+
 def test_without_git_the_commit_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     assert commit() == "unknown"

@@ -54,11 +54,13 @@ def _run(study: Study, name: str, methods: Sequence[str], submit: Submit, jobs: 
     experiment = load_experiment(name)
     budget = StepBudget(study)
     evaluations = [each for each in experiment.evaluations(study) if not methods or each.method.slug in methods]
-    if evaluations and not study.given_data:
-        # Steps are timed on the demonstrations before anything is trained.
-        perform_all([study.demonstrations()], submit, jobs)
     trained = (each.method for each in evaluations if each.until != "tokenizer" or each.method.learned_tokenizer)
-    _measure(budget, budget.untimed(trained), submit)
+    untimed = budget.untimed(trained)
+    if untimed and not study.given_data:
+        # Steps are timed on the demonstrations before anything is trained.
+        demonstrations = study.demonstrations()
+        perform_all([demonstrations], submit, jobs, read=[demonstrations.name])
+    _measure(budget, untimed, submit)
     perform_all(study.runs(evaluations, budget), submit, jobs)
     if experiment.measure is not None:
         submit(experiment.measure, study).result()

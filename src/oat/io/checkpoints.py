@@ -79,6 +79,12 @@ def fingerprint(directory: Path) -> str:
     return _hash(b"".join(file.read_bytes() for file in files))[:12]
 
 
+def weights_hash(path: Path) -> str | None:
+    """Return a hash of the weights of the checkpoint there, or of the best one of a run; None where there is none."""
+    directory = find_checkpoint(path)
+    return None if checkpoint_kind(directory) is None else str(read_config(directory)["weights_sha256"])[:12]
+
+
 def load_checkpoint(directory: Path, kinds: Collection[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Return the configuration and the tensors; raise `CheckpointError`, which says what is there instead."""
     config = read_config(directory)

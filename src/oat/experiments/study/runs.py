@@ -14,7 +14,7 @@ import oat
 from oat.errors import InvalidOption
 from oat.evaluation.config import EvalConfig
 from oat.io.atomic import staged_file
-from oat.io.checkpoints import LOG_FILE
+from oat.io.checkpoints import LOG_FILE, weights_hash
 from oat.io.commands import command_line
 from oat.sims.config import CollectConfig
 from oat.training.config import CalibrateConfig, FitConfig, TrainPolicyConfig
@@ -94,6 +94,11 @@ class Run:
         return marker(self.folder, self.name)
 
     @property
+    def _set_aside(self) -> Path:
+        """Return where the marker waits while the result is made again; publishing copies no such file."""
+        return self._marker.with_suffix(".again")
+
+    @property
     def _result(self) -> dict[str, Any]:
         return read_result(self.folder, self.name)
 
@@ -120,6 +125,19 @@ class Run:
         return True
 
     @property
+    def lost(self) -> bool:
+        """Return whether it is done, but its result is not here: models are not published with a study."""
+        return self.done and not self.config.out.exists()
+
+    def make_again(self) -> None:
+        """Take the mark off a run whose result is lost; it is put back as it was once the result is here.
+
+        Trainings are deterministic, so that what was made from the first result stands; where its weights were noted,
+        that is checked.
+        """
+        self._marker.rename(self._set_aside)
+
+    @property
     def steps(self) -> int | None:
         """Return how many steps it was trained for, if it is done and was a training."""
         steps: int | None = self._result.get("steps")
@@ -127,7 +145,8 @@ class Run:
 
     def _fingerprint(self, need: str) -> str:
         """Return what identifies the one time that a needed run was done: its marker says how long that took."""
-        file = marker(self.folder, need)
+        kept = marker(self.folder, need)
+        file = kept if kept.exists() else kept.with_suffix(".again")
         return hashlib.sha256(file.read_bytes()).hexdigest()[:12] if file.exists() else "not done"
 
     def perform(self) -> None:
@@ -136,9 +155,15 @@ class Run:
         # A data set appears whole or not at all; trainings and evaluations continue where they were interrupted.
         if not (isinstance(self.config, CollectConfig) and self.config.out.exists()):
             perform(self.config)
+        weights = weights_hash(self.config.out)
+        if self._set_aside.exists():
+            self._check_made_again(weights)
+            self._set_aside.replace(self._marker)
+            return
         described = {
             "command": self.command,
             **({"steps": steps} if (steps := last_step(self.config.out)) else {}),
+            **({"weights": weights} if weights else {}),
             "seconds": round(time.perf_counter() - begin, 1),  # of the last part, where it was interrupted
             "oat": oat.__version__,
             "commit": commit(),
@@ -146,6 +171,16 @@ class Run:
         }
         with staged_file(self._marker) as staging:
             staging.write_text(json.dumps(described, indent=1, ensure_ascii=False), "utf-8")
+
+
+    def _check_made_again(self, weights: str | None) -> None:
+        """Raise InvalidOption if what was made again is something else than before, as far as that was noted."""
+        before = json.loads(self._set_aside.read_text("utf-8")).get("weights", weights)
+        if weights != before:
+            raise InvalidOption(
+                f"{self.name} made again has other weights ({weights}) than before ({before}): on another kind of "
+                f"processor or version of torch that happens. Another --out makes everything anew"
+            )
 
 
 def last_step(run: Path) -> int | None:

@@ -34,8 +34,14 @@ def open_workers(config: ReproduceConfig) -> Iterator[Submit]:
             yield pool.submit
 
 
-def perform_all(runs: Sequence[Run], submit: Submit, jobs: int) -> None:
-    """Do the runs that are not done yet; what fails does not stop what does not need it."""
+def perform_all(runs: Sequence[Run], submit: Submit, jobs: int, read: Sequence[str] = ()) -> None:
+    """Do the runs that are not done yet; what fails does not stop what does not need it.
+
+    What these read, or what is named in `read`, is made again where it is done but no longer here: so a study can be
+    continued from what was published of it.
+    """
+    for run in _lost(runs, read):
+        run.make_again()
     waiting = [run for run in runs if not run.done]
     if not waiting:
         return
@@ -69,6 +75,19 @@ def perform_all(runs: Sequence[Run], submit: Submit, jobs: int) -> None:
             f"{len(failures)} of {len(runs)} runs failed ({told}), their logs are in {logs}, "
             f"{len(waiting)} that need them were not begun; the same command tries again"
         )
+
+
+def _lost(runs: Sequence[Run], read: Sequence[str]) -> list[Run]:
+    """Return the lost results that runs which are not done read, or that are read to make those again."""
+    by_name = {run.name: run for run in runs}
+    found: dict[str, Run] = {}
+    to_look_at = [*read, *(need for run in runs if not run.done for need in run.needs)]
+    while to_look_at:
+        run = by_name[to_look_at.pop()]
+        if run.lost and run.name not in found:
+            found[run.name] = run
+            to_look_at.extend(run.needs)
+    return list(found.values())
 
 
 def _first_line(error: BaseException) -> str:
