@@ -33,7 +33,9 @@ def time_decodings(study: Study, method: Method, named: Mapping[str, DecodingRun
 
     None stands for decoding as the policy was trained for.
     """
-    policy = find_policy(study, method)
+    # Any training seed's will do: what a chunk takes does not depend on the weights.
+    policies = (find_policy(study, method, seed) for seed in range(study.seeds or study.scale.seeds_for(method)))
+    policy = next((found for found in policies if found is not None), None)
     taken = read_decoding_timings(study.folder)
     missing = {name: rule for name, rule in named.items() if name not in taken}
     if policy is None or not missing:
