@@ -26,7 +26,7 @@ from oat.policies.decoding import DecodingOptions, SampledDecoding
 from oat.policies.stopping import DepthRule, Fixed, RandomDepth
 from oat.tokenizers.space import ActionSpace
 from tests.export.exported import exported
-from tests.policies.small import autoregressive, choose_rows, diffusion, knowing, observe, policy_of
+from tests.policies.small import CONTEXT, autoregressive, choose_rows, diffusion, knowing, observe, policy_of
 from tests.tokenizers.fitted import DIM, HORIZON
 
 SAMPLES = 5
@@ -40,7 +40,7 @@ def _decoding(kind: str, **options: Any) -> SampledDecoding:
 def _samples(policy: BasePredictor, rows: int, decoding: SampledDecoding, noise: Noise) -> list[Chunk]:
     """What each sample would be if it were drawn alone."""
     keys = noise.repeated(SAMPLES).keys
-    alone = replace(decoding, samples=1, commit=0)
+    alone = replace(decoding, samples=1, commit=0, choose=Medoid())
     return [policy.predict_chunk(observe(rows), alone, Noise(keys[number::SAMPLES])) for number in range(SAMPLES)]
 
 
@@ -220,13 +220,23 @@ def test_exports_choose_the_same(kind: str) -> None:
     runtime, noise = load_runtime(folder), Noise((1, 2, 3))
     torch.testing.assert_close(runtime.action_scale, policy.action_scale)
     rests = Previous.of([np.full((4, DIM), 0.2), None, np.full((2, DIM), -0.3)], DIM)
-    for rule in (Medoid(), Coherent(), Contrast()):
-        decoding = _decoding(kind, samples=4, choose=rule, commit=2, executed=8)
-        one, other = (each.predict_chunk(observe(3), decoding, noise, previous=rests) for each in (policy, runtime))
-        torch.testing.assert_close(one.actions, other.actions, atol=1e-4, rtol=0)
-    streamed = [list(each.stream(observe(3), decoding, noise, rests)) for each in (policy, runtime)]
-    assert len(streamed[0]) == len(streamed[1]) > 1
+    rules = [Medoid(), Medoid((1,)), Coherent(), Contrast(), *([Likelihood(), Guided()] if kind == "oat" else [])]
+    for rule in rules:
+        for commit in (0, 2):
+            decoding = _decoding(kind, samples=4, choose=rule, commit=commit, executed=8)
+            one, other = (each.predict_chunk(observe(3), decoding, noise, previous=rests) for each in (policy, runtime))
+            torch.testing.assert_close(one.actions, other.actions, atol=1e-4, rtol=0)
+            assert _ids(one) == _ids(other)
+        streamed = [list(each.stream(observe(3), decoding, noise, rests)) for each in (policy, runtime)]
+        assert len(streamed[0]) == len(streamed[1]) > 1
+        for eager, graph in zip(*streamed, strict=True):
+            assert _ids(eager) == _ids(graph)
+        torch.testing.assert_close(streamed[0][-1].actions, one.actions)
     assert runtime.predict_chunk(observe(3), decoding, noise, deadline_ms=1e-3).steps.tolist() == [1, 1, 1]
+
+
+def _ids(chunk: Chunk) -> list[list[int]] | None:
+    return None if chunk.tokens is None else chunk.tokens.ids.tolist()
 
 
 def test_numbers_for_each_position_are_those_of_one_after_the_other() -> None:
@@ -241,8 +251,10 @@ def test_numbers_for_each_position_are_those_of_one_after_the_other() -> None:
         assert chunk.tokens is not None
         assert usual.tokens is not None
         assert chunk.tokens.ids[:, :2].tolist() == usual.tokens.ids[:, :2].tolist()
-        again = predictor.predict_chunk(observe(3), sharp, Noise((4, 5, 6))).tokens
-        assert again is not None
+    uneven = TokenDecoding(temperature=(0.3, 3.0, 1.0), top_k=(3, None, 20))
+    drawn = [_ids(each.predict_chunk(observe(3), uneven, noise)) for each in (policy, load_runtime(folder))]
+    even = TokenDecoding(temperature=0.3, top_k=3)
+    assert drawn[0] == drawn[1] != _ids(policy.predict_chunk(observe(3), even, noise))
     greedy = policy.predict_chunk(observe(3), TokenDecoding(temperature=(1e-4,), top_k=(None, 1)), noise).tokens
     expected = policy.predict_chunk(observe(3), TokenDecoding(greedy=True), noise).tokens
     assert greedy is not None
@@ -276,6 +288,18 @@ def test_names_and_options() -> None:
     assert set(CHOOSING_RULES) == {"likelihood", "medoid", "coherent", "contrast", "guided"}
 
 
+def test_different_rules_have_different_names() -> None:
+    """Records are told apart by them, so that one evaluation is not taken for another."""
+    weaker = policy_of("oat")
+    rules = [
+        *(Medoid(), Medoid((2,)), Coherent(), Coherent(0.9), Guided(), Guided((1, 3)), Likelihood()),
+        *(Contrast(), Contrast(decay=0.9), Contrast(weaker, "abc"), Contrast(weaker, "def")),
+    ]
+    assert len({rule.label for rule in rules}) == len(rules)
+    assert Medoid((2, 6)).label == "medoid(binary 2 6)"
+    assert Contrast(weaker, "abc").label == "contrast(weaker abc)"
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
@@ -286,12 +310,19 @@ def test_names_and_options() -> None:
         ({"executed": 0}, "executed"),
         ({"temperature": ()}, "temperature"),
         ({"temperature": (1.0, 0.0)}, "temperature"),
+        ({"temperature": float("nan")}, "positive and finite"),
+        ({"temperature": (1.0, float("inf"))}, "positive and finite"),
+        ({"choose": Coherent()}, "coherent chooses among several samples: 1 is drawn"),
         ({"top_k": (3, 0)}, "top_k"),
     ],
 )
 def test_numbers_that_cannot_be(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(InvalidOption, match=reason):
         TokenDecoding(**options)
+
+
+def _knowing_one_task() -> BasePredictor:
+    return autoregressive("oat", replace(CONTEXT, tasks=("push",)))
 
 
 def test_what_a_rule_cannot_do_is_refused_before_anything_runs() -> None:
@@ -305,6 +336,11 @@ def test_what_a_rule_cannot_do_is_refused_before_anything_runs() -> None:
         (policy, TokenDecoding(samples=2, choose=Medoid((7,))), "binary dimensions"),
         (policy, TokenDecoding(samples=2, commit=HORIZON), "commit must be below"),
         (policy, TokenDecoding(samples=2, executed=HORIZON + 1), "executed"),
+        (diffusion(), Denoising(samples=2, executed=HORIZON + 1), "executed"),
+        (policy, TokenDecoding(samples=2, choose=Coherent(), executed=HORIZON), "execute fewer than all"),
+        (policy, TokenDecoding(samples=2, commit=2, executed=HORIZON), "commit looks at the rest"),
+        (policy, TokenDecoding(samples=2, choose=Contrast(_knowing_one_task())), "does not know the task 'pull'"),
+        (policy, TokenDecoding(stop=Fixed(9)), "fixed=9 must stop after 1…8 tokens"),
         (diffusion(), Denoising(samples=2, choose=Likelihood()), "no likelihood"),
     ]
     for predictor, decoding, reason in refusals:

@@ -102,6 +102,15 @@ def test_a_head_is_saved_and_refuses_what_it_was_not_made_for(tmp_path: Path) ->
     torch.nn.init.normal_(other.embedding.weight, std=0.2)
     with pytest.raises(InvalidOption, match="belongs to policy"):
         other.check_decoding(TokenDecoding(stop=Residual(1.0, again)))
+    # The same policy over another tokenizer: the same tokens mean other chunks.
+    retold = autoregressive("oat")
+    next(retold.tokenizer.parameters()).data.mul_(1.01)
+    with pytest.raises(InvalidOption, match="over another tokenizer"):
+        retold.check_decoding(TokenDecoding(stop=Residual(1.0, again)))
+    retrained = head_of(policy)
+    retrained.margin.mul_(2.0)
+    names = {Residual(1.0, each).name for each in (head, again, retrained)}
+    assert len(names) == 2  # records tell heads apart, and a copy is the same one
     with pytest.raises(InvalidOption, match="calibrated for 8 executed actions, got 4"):
         policy.check_decoding(TokenDecoding(stop=Value(1.0, again), executed=4))
     policy.check_decoding(TokenDecoding(stop=Value(1.0, again), executed=8))

@@ -29,12 +29,14 @@ def every_glance_takes_a_millisecond(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("every_glance_takes_a_millisecond")
 @pytest.mark.parametrize("kind", ANYTIME)
-def test_it_stops_when_one_more_step_would_be_late(kind: str) -> None:
+@pytest.mark.parametrize("samples", [1, 4])
+def test_it_stops_when_one_more_step_would_be_late(kind: str, samples: int) -> None:
     policy, noise = _predictor(kind), Noise((1, 2))
-    policy.warm_up(2)
-    streamed = list(policy.stream(observe(2), noise=noise))
+    decoding = Denoising(samples=samples) if kind == "diffusion" else TokenDecoding(samples=samples)
+    policy.warm_up(2, decoding)
+    streamed = list(policy.stream(observe(2), decoding, noise))
     for milliseconds in (1.5, 3.5, 5.5, 100):
-        chunk = policy.predict_chunk(observe(2), noise=noise, deadline_ms=milliseconds)
+        chunk = policy.predict_chunk(observe(2), decoding, noise, deadline_ms=milliseconds)
         steps = min(max(1, int(milliseconds) - 1), len(streamed))  # one millisecond is left for making the chunk
         assert chunk.steps.tolist() == [steps, steps]
         torch.testing.assert_close(chunk.actions, streamed[steps - 1].actions)

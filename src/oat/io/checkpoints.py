@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
@@ -83,6 +84,15 @@ def weights_hash(path: Path) -> str | None:
     """Return a hash of the weights of the checkpoint there, or of the best one of a run; None where there is none."""
     directory = find_checkpoint(path)
     return None if checkpoint_kind(directory) is None else str(read_config(directory)["weights_sha256"])[:12]
+
+
+def hash_tensors(tensors: Mapping[str, Tensor]) -> str:
+    """Return a hash of tensors and their names, whatever device they are on."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:12]
 
 
 def load_checkpoint(directory: Path, kinds: Collection[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:

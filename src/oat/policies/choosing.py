@@ -7,7 +7,7 @@ rule is one frozen dataclass with its `costs`, and one line in `CHOOSING_RULES`.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -76,11 +76,21 @@ class ChoosingRule(ABC):
 
     name: ClassVar[str]
     needs_likelihood: ClassVar[bool] = False
+    follows: ClassVar[bool] = False
+    """Whether it means something only where a part of the previous chunk is left."""
 
     @property
     def label(self) -> str:
-        """Return what records call the rule."""
-        return self.name
+        """Return what records call the rule, with what is unusual about it: different rules have different names."""
+        unusual = [
+            f"{each.name.removesuffix('_name')} {_written(getattr(self, each.name))}"
+            for each in fields(self)  # type: ignore[arg-type]
+            if each.name in self.named and getattr(self, each.name) != each.default
+        ]
+        return f"{self.name}({', '.join(unusual)})" if unusual else self.name
+
+    named: ClassVar[tuple[str, ...]] = ()
+    """The fields that tell apart rules of one kind."""
 
     @abstractmethod
     def costs(self, candidates: Candidates) -> Costs:
@@ -115,6 +125,7 @@ class Medoid(ChoosingRule):
     """Choose the sample that is nearest to all others over the actions that will be executed."""
 
     name: ClassVar[str] = "medoid"
+    named: ClassVar[tuple[str, ...]] = ("binary",)
     binary: tuple[int, ...] = ()
     """Dimensions with two values, such as a gripper's: they do not count in distances, and a majority decides them."""
 
@@ -149,6 +160,8 @@ class Coherent(ChoosingRule):
     """Choose the sample nearest to the rest of the previous chunk; without one, the medoid."""
 
     name: ClassVar[str] = "coherent"
+    named: ClassVar[tuple[str, ...]] = ("decay",)
+    follows: ClassVar[bool] = True
     decay: float = 0.5
     """Each step further from now counts for so much of the one before it."""
 
@@ -167,16 +180,12 @@ class Contrast(ChoosingRule):
     """Choose what is coherent, near to the policy's other samples, and far from those of a weaker policy."""
 
     name: ClassVar[str] = "contrast"
+    named: ClassVar[tuple[str, ...]] = ("weaker_name", "decay")
     weaker: "BasePredictor | None" = None
     """The weaker policy; None takes this one after its first step, where it has a chunk then."""
     weaker_name: str = ""
     """What records call the weaker policy."""
     decay: float = 0.5
-
-    @property
-    def label(self) -> str:
-        """Return the rule's name, and that of another policy that is contrasted with."""
-        return f"{self.name}({self.weaker_name})" if self.weaker_name else self.name
 
     def check(self, predictor: "BasePredictor") -> None:
         """Raise `InvalidOption` where there is no weaker policy, or one that acts or sees otherwise."""
@@ -191,8 +200,11 @@ class Contrast(ChoosingRule):
                 f"the weaker policy's chunks are {theirs[0]} × {theirs[1]} numbers, this one's {ours[0]} × {ours[1]}"
             )
         seen = (self.weaker.observed, predictor.observed)
-        if seen[0].sizes() != seen[1].sizes() or seen[0].obs_horizon != seen[1].obs_horizon:
+        refers = (self.weaker.reference, predictor.reference)
+        if seen[0].sizes() != seen[1].sizes() or seen[0].obs_horizon != seen[1].obs_horizon or refers[0] != refers[1]:
             raise InvalidOption("the weaker policy does not see what this one sees")
+        if missing := [task for task in seen[1].tasks if task not in seen[0].tasks]:
+            raise InvalidOption(f"the weaker policy does not know the task {missing[0]!r}")
 
     def costs(self, candidates: Candidates) -> Costs:
         """Return the sum of backward coherence and forward contrast; the first chunk has only the latter."""
@@ -214,6 +226,8 @@ class Guided(ChoosingRule):
     """
 
     name: ClassVar[str] = "guided"
+    named: ClassVar[tuple[str, ...]] = ("after",)
+    follows: ClassVar[bool] = True
     after: tuple[int, ...] = (1, 2, 4)
     """Numbers of tokens after which samples are compared; later ones change little, and each comparison costs time."""
 
@@ -282,6 +296,10 @@ def choose(rule: ChoosingRule, candidates: Candidates, commit: int) -> Int64[Ten
         # Rows without a previous chunk have no distances, and nothing that they are committed to.
         costs = costs.masked_fill(distances.isfinite() & (distances > limit), torch.inf)
     return costs.masked_fill(~candidates.valid, torch.inf).argmin(1)
+
+
+def _written(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _distances_to_previous(candidates: Candidates, decay: float, steps: int | None = None) -> Costs:

@@ -54,6 +54,8 @@ class SampledDecoding(Decoding):
             )
         if self.commit and self.samples == 1:
             raise InvalidOption(f"to commit to {self.commit} actions, choose among several samples: 1 is drawn")
+        if self.choose != MEDOID and self.samples == 1:
+            raise InvalidOption(f"{self.choose.label} chooses among several samples: 1 is drawn")
 
     @property
     def looks_at_execution(self) -> bool:
@@ -92,8 +94,10 @@ class TokenDecoding(SampledDecoding):
 
     def __post_init__(self) -> None:
         temperatures = each_position(self.temperature)
-        if not temperatures or min(temperatures) <= 0:
-            raise InvalidOption(f"temperature must be positive, got {self.temperature}; for its limit 0 use greedy")
+        if not temperatures or not all(0 < each < float("inf") for each in temperatures):
+            raise InvalidOption(
+                f"temperature must be positive and finite, got {self.temperature}; for its limit 0 use greedy"
+            )
         counts = (self.num_tokens, *each_position(self.top_k))
         if self.top_k == () or any(count is not None and count < 1 for count in counts):
             raise InvalidOption(f"num_tokens and top_k must be at least 1, got {self.num_tokens} and {self.top_k}")
@@ -247,10 +251,10 @@ class TokenLimits:
             raise InvalidOption("the policy was trained without a remainder, which oat train --remainder 10 adds")
         if decoding.num_actions is not None and not 1 <= decoding.num_actions <= self.action_horizon:
             raise InvalidOption(f"num_actions must be 1…{self.action_horizon}, got {decoding.num_actions}")
-        if decoding.executed is not None and decoding.executed > self.action_horizon:
-            raise InvalidOption(f"executed must be 1…{self.action_horizon}, got {decoding.executed}")
         if decoding.stop is not None and not self.prefix_decodable:
             raise InvalidOption(f"{self.tokenizer} has no prefixes that decode: stop must be left out")
+        if decoding.stop is not None and decoding.stop.most_tokens > self.longest:
+            raise InvalidOption(f"{decoding.stop.name} must stop after 1…{self.longest} tokens")
         if decoding.num_tokens is None:
             return
         if not self.prefix_decodable:

@@ -1,6 +1,7 @@
 """A small head that tells from a policy's state after k tokens what error the executed actions of its prefix have."""
 
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from oat.errors import CheckpointError, InvalidOption
 from oat.io.bounded import build_bounded, check_shapes
-from oat.io.checkpoints import load_checkpoint, staged_checkpoint, write_checkpoint
+from oat.io.checkpoints import hash_tensors, load_checkpoint, staged_checkpoint, write_checkpoint
 from oat.io.config_json import config_from_json
 from oat.io.model_cards import ModelCard
 from oat.io.training_record import TrainingRecord
@@ -92,6 +93,11 @@ class ErrorHead(nn.Module):
     def drop(self, state: RowState) -> Float[Tensor, " rows"]:
         """Return by how much the next token is expected to lower the error."""
         return self(*_inputs(state))[..., 1] * self.scale
+
+    @cached_property
+    def identity(self) -> str:
+        """Return what tells this head from others of the same policy, which records carry."""
+        return hash_tensors(self.state_dict())[:6]
 
     def tolerance(self, share: float) -> float:
         """Return the bound that lies between the mean errors of all tokens (0) and of one (1)."""

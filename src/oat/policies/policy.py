@@ -1,6 +1,5 @@
 """The base of every policy: what all kinds share, what a kind must say, and its checkpoint."""
 
-import hashlib
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from oat.data.normalize import Normalizer
 from oat.errors import InvalidOption
 from oat.interfaces import Observation
-from oat.io.checkpoints import staged_checkpoint, write_checkpoint
+from oat.io.checkpoints import hash_tensors, staged_checkpoint, write_checkpoint
 from oat.io.config_json import config_from_json, config_to_json
 from oat.io.model_cards import ModelCard
 from oat.io.training_record import Measures, TrainingRecord
@@ -108,11 +107,7 @@ class Policy(nn.Module, BasePredictor):
     @cached_property
     def identity(self) -> str:  # type: ignore[override]
         """Return a hash of all weights, its tokenizer's included, as they are when it is first asked for."""
-        digest = hashlib.sha256()
-        for name, tensor in sorted(self.state_dict().items()):
-            digest.update(name.encode())
-            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-        return digest.hexdigest()[:12]
+        return hash_tensors(self.state_dict())
 
     @property
     def action_scale(self) -> Float[Tensor, " dim"]:

@@ -281,10 +281,16 @@ class BasePredictor(ABC):
 
     def check_choosing(self, decoding: SampledDecoding) -> None:
         """Raise `InvalidOption` where this policy's samples cannot be chosen among in that way."""
+        horizon = self.space.action_horizon
         if decoding.samples > 1:
             decoding.choose.check(self)
-        if decoding.commit >= self.space.action_horizon:
-            raise InvalidOption(f"commit must be below the chunk's {self.space.action_horizon}, got {decoding.commit}")
+        if decoding.commit >= horizon:
+            raise InvalidOption(f"commit must be below the chunk's {horizon}, got {decoding.commit}")
+        if decoding.executed is not None and decoding.executed > horizon:
+            raise InvalidOption(f"executed must be 1…{horizon}, got {decoding.executed}")
+        if decoding.executed == horizon and (decoding.commit or decoding.choose.follows):
+            rule = "commit" if decoding.commit else decoding.choose.label
+            raise InvalidOption(f"{rule} looks at the rest of the previous chunk: execute fewer than all {horizon}")
 
     def warm_up(self, rows: int, decoding: Decoding | None = None) -> None:
         """Make the first chunks, which are slow: deadlines are kept by knowing how long steps take."""

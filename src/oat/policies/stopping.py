@@ -171,6 +171,11 @@ class DepthRule(ABC):
         """Raise `InvalidOption` where this rule is not for this policy, or not for so many executed actions."""
         return
 
+    @property
+    def most_tokens(self) -> int:
+        """Return a number of tokens that it names itself, which a chunk must have; by default it names none."""
+        return 1
+
     @abstractmethod
     def stops(self, state: RowState) -> Bool[Tensor, " rows"]:
         """Return which rows need no further token."""
@@ -190,6 +195,11 @@ class Fixed(DepthRule):
     def name(self) -> str:
         """Return the number of tokens."""
         return f"fixed={self.tokens}"
+
+    @property
+    def most_tokens(self) -> int:
+        """Return the number of tokens."""
+        return self.tokens
 
     def stops(self, state: RowState) -> Bool[Tensor, " rows"]:
         """Return whether there are enough, alike for all rows."""
@@ -220,6 +230,11 @@ class RandomDepth(DepthRule):
         """Return the shares in percent."""
         return f"{RANDOM_DEPTH}={'/'.join(f'{100 * share:.3g}' for share in self.shares)}"
 
+    @property
+    def most_tokens(self) -> int:
+        """Return the largest number of tokens that has a share."""
+        return max(number for number, share in enumerate(self.shares, start=1) if share)
+
     def stops(self, state: RowState) -> Bool[Tensor, " rows"]:
         """Return whether the depth is reached that the row's own key drew."""
         reached = sum(self.shares[: state.tokens])
@@ -243,8 +258,8 @@ class Residual(DepthRule):
 
     @property
     def name(self) -> str:
-        """Return the tolerated error."""
-        return f"residual={self.epsilon:g}"
+        """Return the tolerated error, and which head tells it."""
+        return f"residual={self.epsilon:g}@{self.head.identity}"
 
     def check(self, predictor: "BasePredictor", executed: int | None) -> None:
         """Raise `InvalidOption` for another policy than the head's."""
@@ -269,8 +284,8 @@ class Value(DepthRule):
 
     @property
     def name(self) -> str:
-        """Return the price."""
-        return f"value={self.price:g}"
+        """Return the price, and which head tells what a token is worth."""
+        return f"value={self.price:g}@{self.head.identity}"
 
     def check(self, predictor: "BasePredictor", executed: int | None) -> None:
         """Raise `InvalidOption` for another policy than the head's."""
