@@ -93,11 +93,12 @@ def test_ways_to_choose_and_to_stop_have_names(oat: Path, diffusion: Path, tmp_p
         return {e.key.decoding for e in plan(path, **options).episodes}
 
     assert names(oat, samples=4) == {"K=8 medoid-of-4"}
-    assert names(oat, samples=4, choose="coherent", commit=2) == {"K=8 coherent-of-4 commit-2"}
+    assert names(oat, samples=4, choose="coherent", commit=2, execute=8) == {"K=8 coherent-of-4 commit-2"}
+    assert names(oat, samples=4, binary=(2,)) == {"K=8 medoid(binary 2)-of-4"}
     assert names(oat, temperature=(1.0, 0.5), top_k=(0, 3)) == {"K=8 T=1,0.5 top-all,3"}
     assert names(oat, stop=("fixed=2", "fixed=3")) == {"K=8 fixed=2", "K=8 fixed=3"}
     assert names(diffusion, samples=2, choose="contrast") == {"10 steps contrast-of-2"}
-    weaker = f"contrast({fingerprint(diffusion)})-of-2"
+    weaker = f"contrast(weaker {fingerprint(diffusion)})-of-2"
     assert names(oat, samples=2, choose="contrast", weaker=diffusion) == {f"K=8 {weaker}"}
     assert names(oat, stop=("random=50/0/50",)) == {"K=8 random-depth=50/0/50"}
     chosen = [e.decoding for e in plan(oat, samples=2, execute=8).episodes]
@@ -185,6 +186,9 @@ def test_who_demonstrated_is_recorded(oat: Path, tmp_path: Path) -> None:
         ("oat", {"samples": 0}, InvalidOption, "samples must be at least 1"),
         ("oat", {"samples": 2, "greedy": True}, InvalidOption, "must be sampled"),
         ("oat", {"weaker": Path("weaker")}, InvalidOption, "add --samples"),
+        ("oat", {"choose": "coherent"}, InvalidOption, "add --samples"),
+        ("oat", {"samples": 4, "choose": "coherent"}, InvalidOption, "execute fewer than all 16"),
+        ("oat", {"stop": ("fixed=9",)}, InvalidOption, "1…8 tokens"),
         ("oat", {"commit": 2}, InvalidOption, "several samples"),
         ("oat", {"delay": 4}, InvalidOption, "the 4 of the delay"),
         ("oat", {"delay": -1}, InvalidOption, "at least 0"),

@@ -14,6 +14,7 @@ from oat.data.episodes import STATE
 from oat.errors import PolicyServerError, UndecodableTokens
 from oat.interfaces import Observation
 from oat.policies import Noise, TokenDecoding
+from oat.policies.choosing import Coherent, Previous
 from oat.serving.client import PolicyClient, RemotePolicy
 from oat.serving.server import PolicyServer
 from tests.policies.small import STATE_DIM, autoregressive, observe
@@ -97,6 +98,27 @@ def test_receding_horizon_is_the_same_as_in_process() -> None:
         seen = Observation({STATE: frames[None]}, ("push",))
         expected += list(policy.predict_chunk(seen, noise=Noise.of([9], [chunk])).actions[0, :execute])
     np.testing.assert_array_equal(found, np.stack(expected)[:steps])
+
+
+def test_an_episode_goes_on_from_its_own_chunks() -> None:
+    """A rule follows the rest of the episode's last chunk; the next episode has none yet, though nobody resets."""
+    policy, execute = autoregressive("oat"), 6
+    decoding = TokenDecoding(samples=4, choose=Coherent(), executed=execute)
+    seen = Observation({STATE: np.stack([_frame(0)[STATE]] * 2)[None]}, ("push",))
+
+    def chunk(seed: int, number: int, rest: np.ndarray | None) -> np.ndarray:
+        noise = Noise.of([seed], [number])
+        previous = Previous.of([rest], policy.space.action_dim)
+        return policy.predict_chunk(seen, decoding, noise, previous=previous).actions[0].numpy()
+
+    with serving(policy, decoding, execute=execute) as server, PolicyClient(_url(server)) as client:
+        remote = RemotePolicy(client, "push", execute)
+        for seed in (9, 10):
+            remote.reset(seed)
+            found = np.stack([remote.act(_frame(0)) for _ in range(2 * execute)])
+            first = chunk(seed, 0, None)
+            second = chunk(seed, 1, first[execute:])
+            np.testing.assert_allclose(found, np.concatenate([first[:execute], second[:execute]]), atol=1e-6)
 
 
 def test_it_reconnects_to_a_server_that_comes_back() -> None:

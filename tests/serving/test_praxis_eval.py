@@ -10,9 +10,10 @@ import pytest
 from oat.data.episodes import STATE
 from oat.errors import InvalidObservation, UndecodableTokens
 from oat.interfaces import Observation
-from oat.policies.decoding import Noise
+from oat.policies.choosing import Coherent
+from oat.policies.decoding import Noise, TokenDecoding
 from oat.serving.client import PolicyClient
-from oat.serving.praxis_eval import LocalChunks, PraxisPolicy, Seen, ServerChunks
+from oat.serving.praxis_eval import LocalChunks, PraxisPolicy, Rests, Seen, ServerChunks
 from tests.policies.small import observe, policy_of
 from tests.serving.running import serving
 
@@ -34,9 +35,11 @@ class Counting:
 
     def __init__(self) -> None:
         self.asked: list[tuple[Observation, list[tuple[int, int]]]] = []
+        self.rests: list[Rests] = []
 
-    def chunks(self, observation: Observation, noise: Sequence[tuple[int, int]]) -> np.ndarray:
+    def chunks(self, observation: Observation, noise: Sequence[tuple[int, int]], rests: Rests) -> np.ndarray:
         self.asked.append((observation, list(noise)))
+        self.rests.append(rests)
         steps = np.arange(8.0)[None, :, None]
         starts = np.array([10.0 * number for _, number in noise])[:, None, None]
         return np.broadcast_to(starts + steps, (len(noise), 8, 2))
@@ -61,6 +64,10 @@ def test_every_episode_has_its_own_queue_and_history() -> None:
     assert observation.values[IMAGE].dtype == np.uint8
     assert observation.values[IMAGE][0, :, 0, 0, 0].tolist() == [2, 3]
     assert noise[0][1] == 1
+    (rest,) = source.rests[-1]  # a's own, though b's chunk came in between
+    assert rest is not None
+    assert rest[:, 0].tolist() == [2, 3, 4, 5, 6, 7]
+    assert source.rests[1] == [None]
     np.testing.assert_array_equal(source.asked[1][0].values[STATE][0, :, 0], [7, 7])  # the first frame, repeated
 
 
@@ -120,6 +127,19 @@ def test_a_server_may_be_behind_it() -> None:
         remote = PraxisPolicy(ServerChunks(client), seed=4).act(rows)
     local = PraxisPolicy(LocalChunks(predictor), seed=4).act(rows)
     np.testing.assert_allclose(remote, local, atol=1e-5)
+
+
+def test_chunks_go_on_from_those_of_their_own_episode() -> None:
+    """In this process and behind a server alike, for episodes that share one connection."""
+    predictor = policy_of("oat")
+    decoding = TokenDecoding(samples=4, choose=Coherent(), executed=2)
+    given = observe(2)
+    rows = [{"task": given.tasks[row], STATE: given.values[STATE][row, 0]} for row in range(2)]
+    with serving(predictor, decoding, execute=2) as server, PolicyClient(f"ws://127.0.0.1:{server.port}") as client:
+        remote = PraxisPolicy(ServerChunks(client), execute=2, seed=4)
+        local = PraxisPolicy(LocalChunks(predictor, decoding), execute=2, seed=4)
+        for _ in range(5):
+            np.testing.assert_allclose(remote.act(rows), local.act(rows), atol=1e-5)
 
 
 def test_tokens_that_do_not_decode_are_an_error_and_not_an_action() -> None:

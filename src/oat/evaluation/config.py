@@ -12,6 +12,8 @@ from oat.sims.config import SimulatorName
 
 Measure = Literal["success", "score"]
 """What policies are compared by: whether they succeeded, or the best score of each episode."""
+DecodingName = Literal["usual", "tokens", "paper"]
+"""How tokens become a chunk: as a policy was trained for, without its remainder, or as in the paper."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class EvalConfig:
     """The first group's number: policies from other training seeds may meet conditions of their own."""
     num_tokens: tuple[int, ...] = ()
     """Prefix lengths K to evaluate, such as 1 2 4 8; all tokens by default."""
-    decoding: Literal["usual", "tokens", "paper"] = "usual"
+    decoding: DecodingName = "usual"
     """How tokens become a chunk: as the policy was trained for, without its remainder, or as in the paper, sampled and
     without."""
     temperature: float | tuple[float, ...] = 1.0

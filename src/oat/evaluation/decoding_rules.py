@@ -1,16 +1,20 @@
-"""Rules of choosing and stopping, from how the command line names them."""
+"""How a policy decodes, from how commands are told: options, and rules of choosing and stopping by their names."""
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from oat.errors import InvalidOption, unknown_name
+from oat.evaluation.config import DecodingName
 from oat.evaluation.records import find_records, read_records
 from oat.io.checkpoints import find_checkpoint, fingerprint
 from oat.policies import load_policy
-from oat.policies.choosing import ChoosingRule, make_choosing_rule
+from oat.policies.choosing import ChoosingRule, Medoid, make_choosing_rule
+from oat.policies.decoding import Decoding, DecodingOptions, SampledDecoding, each_position
 from oat.policies.error_head import ErrorHead
+from oat.policies.predictor import BasePredictor
 from oat.policies.stopping import DEPTH_RULES, DepthRule, Fixed, RandomDepth, Residual, Value
 
 MATCHED = "matched"
@@ -19,8 +23,38 @@ _WITH_HEAD = ("residual", "value")
 
 
 @runtime_checkable
-class ChoosesAmongSamples(Protocol):
-    """Describe what commands that choose among samples are told."""
+class DecodingFlags(Protocol):
+    """Describe what every command that lets a policy decode is told of it, beside how many tokens and when to stop."""
+
+    @property
+    def decoding(self) -> DecodingName:
+        """Return how tokens become a chunk."""
+        ...
+
+    @property
+    def temperature(self) -> float | tuple[float, ...]:
+        """Return what divides the logits, for all tokens or for each."""
+        ...
+
+    @property
+    def top_k(self) -> int | tuple[int, ...]:
+        """Return how many of the most likely tokens are sampled among, 0 for all."""
+        ...
+
+    @property
+    def greedy(self) -> bool:
+        """Return whether the most likely token is always taken."""
+        ...
+
+    @property
+    def remainder(self) -> bool:
+        """Return whether the remainder is insisted on."""
+        ...
+
+    @property
+    def denoising_steps(self) -> int | None:
+        """Return the denoising steps of a diffusion policy, if not the usual number."""
+        ...
 
     @property
     def samples(self) -> int:
@@ -29,7 +63,7 @@ class ChoosesAmongSamples(Protocol):
 
     @property
     def choose(self) -> str:
-        """Return the rule's name."""
+        """Return the name of the rule that chooses among them."""
         ...
 
     @property
@@ -42,14 +76,80 @@ class ChoosesAmongSamples(Protocol):
         """Return the dimensions with two values."""
         ...
 
+    @property
+    def commit(self) -> int:
+        """Return how many of the first actions must agree with the previous chunk."""
+        ...
 
-def choosing_rule(config: ChoosesAmongSamples) -> ChoosingRule:
-    """Return the rule that the options describe, with the weaker policy loaded."""
-    if config.samples == 1 and (config.weaker is not None or config.binary):
-        raise InvalidOption("--weaker and --binary choose among several samples: add --samples")
-    weaker = None if config.weaker is None else load_policy(config.weaker)
-    name = "" if config.weaker is None else fingerprint(find_checkpoint(config.weaker))
-    return make_choosing_rule(config.choose, config.binary, weaker, name)
+    @property
+    def head(self) -> Path | None:
+        """Return the stopping head, if one is named."""
+        ...
+
+
+def choose_decodings(
+    flags: DecodingFlags,
+    policy: BasePredictor,
+    num_tokens: tuple[int | None, ...],
+    stop: Sequence[str],
+    num_actions: int | None = None,
+) -> list[Decoding]:
+    """Return what the flags ask for, refusing those that mean nothing to this kind of policy."""
+    if flags.decoding != "usual" and "num_tokens" not in policy.options:
+        raise InvalidOption(
+            f"a policy of the kind {policy.kind} {policy.has_no}: leave out --decoding {flags.decoding}"
+        )
+    if flags.decoding == "paper":
+        _refuse_beside_paper(flags, stop)
+        return policy.decodings(DecodingOptions.paper(num_tokens, num_actions))
+    if flags.decoding == "tokens" and flags.remainder:
+        raise InvalidOption("--decoding tokens is without a remainder: leave out --remainder")
+    top_k = tuple(each or None for each in each_position(flags.top_k))
+    options = DecodingOptions(
+        num_tokens=num_tokens,
+        temperature=flags.temperature,
+        top_k=top_k if isinstance(flags.top_k, tuple) else top_k[0],
+        greedy=flags.greedy or None,
+        num_actions=num_actions,
+        remainder=False if flags.decoding == "tokens" else flags.remainder or None,
+        denoising_steps=flags.denoising_steps,
+        samples=flags.samples,
+        choose=_choosing_rule(flags),
+        commit=flags.commit,
+        stop=stopping_rules(stop, flags.head),
+    )
+    return policy.decodings(options)
+
+
+def _refuse_beside_paper(flags: DecodingFlags, stop: Sequence[str]) -> None:
+    """Raise `InvalidOption` for what the paper's decoding settles: all but the number of tokens."""
+    usual = {each.name: each.default for each in fields(type(flags))}  # type: ignore[arg-type]
+    names = (
+        *("temperature", "top_k", "greedy", "remainder", "denoising_steps"),
+        *("samples", "choose", "weaker", "binary", "head", "commit"),
+    )
+    chosen = [f"--{name.replace('_', '-')}" for name in names if getattr(flags, name) != usual[name]]
+    chosen += ["--stop"] if stop else []
+    if chosen:
+        raise InvalidOption(f"--decoding paper settles how tokens are chosen: leave out {', '.join(chosen)}")
+
+
+def executing(decoding: Decoding, policy: BasePredictor, execute: int) -> Decoding:
+    """Return the decoding with what it must know of the execution, refusing a rule that is not for it."""
+    if not (isinstance(decoding, SampledDecoding) and decoding.looks_at_execution):
+        return decoding
+    told = replace(decoding, executed=min(execute, policy.space.action_horizon))
+    policy.check_decoding(told)
+    return told
+
+
+def _choosing_rule(flags: DecodingFlags) -> ChoosingRule:
+    """Return the rule that the flags describe, with the weaker policy loaded."""
+    if flags.samples == 1 and (flags.weaker is not None or flags.binary or flags.choose != Medoid.name):
+        raise InvalidOption("--choose, --weaker and --binary are for several samples: add --samples 8")
+    weaker = None if flags.weaker is None else load_policy(flags.weaker)
+    name = "" if flags.weaker is None else fingerprint(find_checkpoint(flags.weaker))
+    return make_choosing_rule(flags.choose, flags.binary, weaker, name)
 
 
 def stopping_rules(named: Sequence[str], head: Path | None) -> tuple[DepthRule, ...]:

@@ -1,7 +1,7 @@
 """Plan which episodes an evaluation consists of, and check that the policy fits the benchmark at all."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -9,14 +9,13 @@ import oat
 from oat.data.episodes import IMAGES
 from oat.errors import InvalidOption
 from oat.evaluation.config import EvalConfig
-from oat.evaluation.decoding_rules import choosing_rule, stopping_rules
+from oat.evaluation.decoding_rules import choose_decodings, executing
 from oat.evaluation.protocol import find_protocol
 from oat.evaluation.records import EpisodeKey
 from oat.evaluation.rollout import Episode
 from oat.interfaces import Simulator
 from oat.io.checkpoints import find_checkpoint, fingerprint
-from oat.policies import Decoding, DecodingOptions, Policy
-from oat.policies.decoding import SampledDecoding, each_position
+from oat.policies import Policy
 from oat.protocol import Protocol
 
 
@@ -39,7 +38,8 @@ def plan_evaluation(config: EvalConfig, policy: Policy, simulator: Simulator) ->
     _check_fit(policy, simulator, protocol, tasks)
     checkpoint = fingerprint(find_checkpoint(config.policy))
     versions = f"oat {oat.__version__}, torch {torch.__version__}, {simulator.version}"
-    decodings = [_executing(each, policy, protocol.execute) for each in choose_decodings(config, policy)]
+    asked = choose_decodings(config, policy, config.num_tokens, config.stop)
+    decodings = [executing(each, policy, protocol.execute) for each in asked]
     episodes = []
     for task in tasks:
         conditions = simulator.conditions(task, config.split)
@@ -69,54 +69,6 @@ def plan_evaluation(config: EvalConfig, policy: Policy, simulator: Simulator) ->
                 )
                 episodes.append(episode)
     return Plan(protocol, episodes)
-
-
-def choose_decodings(config: EvalConfig, policy: Policy) -> list[Decoding]:
-    """Return what the options ask for, refusing those that mean nothing to this kind of policy."""
-    if config.decoding != "usual" and "num_tokens" not in policy.options:
-        raise InvalidOption(
-            f"a policy of the kind {policy.kind} {policy.has_no}: leave out --decoding {config.decoding}"
-        )
-    if config.decoding == "paper":
-        return policy.decodings(_paper_options(config))
-    if config.decoding == "tokens" and config.remainder:
-        raise InvalidOption("--decoding tokens is without a remainder: leave out --remainder")
-    top_k = tuple(each or None for each in each_position(config.top_k))
-    options = DecodingOptions(
-        num_tokens=config.num_tokens,
-        temperature=config.temperature,
-        top_k=top_k if isinstance(config.top_k, tuple) else top_k[0],
-        greedy=config.greedy or None,
-        remainder=False if config.decoding == "tokens" else config.remainder or None,
-        denoising_steps=config.denoising_steps,
-        samples=config.samples,
-        choose=choosing_rule(config),
-        commit=config.commit,
-        stop=stopping_rules(config.stop, config.head),
-    )
-    return policy.decodings(options)
-
-
-def _executing(decoding: Decoding, policy: Policy, execute: int) -> Decoding:
-    """Return the decoding with what it must know of the execution, refusing a rule that is not for it."""
-    if not (isinstance(decoding, SampledDecoding) and decoding.looks_at_execution):
-        return decoding
-    told = replace(decoding, executed=min(execute, policy.space.action_horizon))
-    policy.check_decoding(told)
-    return told
-
-
-def _paper_options(config: EvalConfig) -> DecodingOptions:
-    """Return the paper's decoding, which leaves nothing else to choose but the number of tokens."""
-    usual = EvalConfig(config.policy, config.sim, config.out)
-    names = (
-        *("temperature", "top_k", "greedy", "remainder", "denoising_steps"),
-        *("samples", "choose", "weaker", "binary", "stop", "head", "commit"),
-    )
-    chosen = [f"--{name.replace('_', '-')}" for name in names if getattr(config, name) != getattr(usual, name)]
-    if chosen:
-        raise InvalidOption(f"--decoding paper settles how tokens are chosen: leave out {', '.join(chosen)}")
-    return DecodingOptions.paper(config.num_tokens)
 
 
 def _cameras(policy: Policy) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from oat.evaluation.config import EvalConfig
-from oat.evaluation.plan import choose_decodings
+from oat.evaluation.decoding_rules import choose_decodings
 from oat.experiments.study.decodings import DecodingRun
 from oat.experiments.study.held_out import find_policy
 from oat.experiments.study.methods import Method
@@ -44,7 +44,8 @@ def time_decodings(study: Study, method: Method, named: Mapping[str, DecodingRun
     calls = {}
     for name, rule in missing.items():
         options = {"num_tokens": method.prefixes[-1:], **({} if rule is None else rule.options)}
-        (decoding,) = choose_decodings(EvalConfig(study.folder, study.sim, study.folder, **options), policy)
+        config = EvalConfig(study.folder, study.sim, study.folder, **options)
+        (decoding,) = choose_decodings(config, policy, config.num_tokens, config.stop)
         calls[name] = partial(policy.predict_chunk, observation, decoding)
     times = time_calls(calls, study.scale.timings)
     taken |= {name: float(np.median(each)) for name, each in times.items()}

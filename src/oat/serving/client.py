@@ -177,15 +177,18 @@ class RemotePolicy:
         self._seed = seed
         self._chunks = 0
         self._queue: deque[np.ndarray] = deque()
+        self._rest: np.ndarray | None = None
         self._frames: deque[Mapping[str, np.ndarray]] = deque(maxlen=self.client.obs_horizon)
 
     def act(self, frame: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return the action for the frame that the robot sees now."""
         self._frames.append(frame)
         if not self._queue:
-            reply = self.client.infer(stack_history(self._frames), self.task, (self._seed, self._chunks))
+            frames = stack_history(self._frames)
+            reply = self.client.infer(frames, self.task, (self._seed, self._chunks), self._rest)
             self._chunks += 1
             self._queue.extend(reply.actions[: self.execute])
+            self._rest = reply.actions[self.execute :]
         return self._queue.popleft()
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import tyro
 
 from oat.errors import InvalidOption
+from oat.evaluation.config import DecodingName
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,21 @@ class ServeConfig:
     """Generate at most this many tokens."""
     num_actions: int | None = None
     """Send only the chunk's first actions."""
+    decoding: DecodingName = "usual"
+    """How tokens become a chunk: as the policy was trained for, without its remainder, or as in the paper, sampled and
+    without."""
+    temperature: float | tuple[float, ...] = 1.0
+    """Temperature of token sampling, or those of the first token, the second, …, of which the last holds for the rest;
+    one other than 1 samples."""
+    top_k: int | tuple[int, ...] = 10
+    """Sample among this many most likely tokens, 0 for all; for all tokens, or for the first, the second, …; a number
+    other than 10 samples."""
     greedy: bool = False
     """Take the most likely token always, whatever the policy was trained for."""
+    remainder: bool = False
+    """Insist on the remainder, which makes the tokens' choice exact: refused if the policy was trained without one."""
+    denoising_steps: int | None = None
+    """Denoising steps of a diffusion policy; 10 by default."""
     samples: int = 1
     """N: draw so many chunks and send one of them; more than one are sampled, whatever the policy was trained for."""
     choose: str = "medoid"

@@ -16,12 +16,14 @@ from jaxtyping import Float, Float32
 from oat.data.shuffle import derive_key
 from oat.errors import InvalidObservation, UndecodableTokens
 from oat.interfaces import Observation
+from oat.policies.choosing import Previous
 from oat.policies.decoding import Decoding, Noise
 from oat.policies.pixels import to_pixels
 from oat.policies.predictor import BasePredictor
 from oat.serving.client import PolicyClient
 
 TASK = "task"
+Rests = Sequence[np.ndarray | None]
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,12 @@ class ChunkSource(Protocol):
         ...
 
     def chunks(
-        self, observation: Observation, noise: Sequence[tuple[int, int]]
+        self, observation: Observation, noise: Sequence[tuple[int, int]], rests: Rests
     ) -> Float[np.ndarray, "batch time action"]:
-        """Return a chunk for every row, given the seed of its episode and the number of its chunk."""
+        """Return a chunk for every row, given the seed of its episode, the number of its chunk and the last one's rest.
+
+        The rest is what the row would do from now on if no new chunk came; None at the beginning of an episode.
+        """
         ...
 
 
@@ -64,11 +69,13 @@ class LocalChunks:
         self.seen = Seen(context.obs_horizon, {**predictor.reference, **context.sizes()}, context.tasks)
 
     def chunks(
-        self, observation: Observation, noise: Sequence[tuple[int, int]]
+        self, observation: Observation, noise: Sequence[tuple[int, int]], rests: Rests
     ) -> Float[np.ndarray, "batch time action"]:
         """Return a chunk for every row; raise `UndecodableTokens` where one has none."""
         seeds, numbers = zip(*noise, strict=True)
-        chunk = self._predictor.predict_chunk(observation, self._decoding, Noise.of(seeds, numbers))
+        previous = Previous.of(rests, self._predictor.space.action_dim)
+        drawn = Noise.of(seeds, numbers)
+        chunk = self._predictor.predict_chunk(observation, self._decoding, drawn, previous=previous)
         if not bool(chunk.valid.all()):
             raise UndecodableTokens("the policy's tokens do not decode, and praxis-eval has no action that means so")
         actions: np.ndarray = chunk.actions.cpu().numpy()
@@ -85,13 +92,13 @@ class ServerChunks:
         self.seen = Seen(client.obs_horizon, sizes, tuple(described["tasks"]))
 
     def chunks(
-        self, observation: Observation, noise: Sequence[tuple[int, int]]
+        self, observation: Observation, noise: Sequence[tuple[int, int]], rests: Rests
     ) -> Float[np.ndarray, "batch time action"]:
         """Return a chunk for every row."""
         rows = []
-        for row, (task, drawn) in enumerate(zip(observation.tasks, noise, strict=True)):
+        for row, (task, drawn, rest) in enumerate(zip(observation.tasks, noise, rests, strict=True)):
             frames = {key: values[row] for key, values in observation.values.items()}
-            rows.append(self._client.infer(frames, task, drawn).actions)
+            rows.append(self._client.infer(frames, task, drawn, rest).actions)
         return np.stack(rows)
 
 
@@ -103,6 +110,8 @@ class _Episode:
     frames: deque[dict[str, np.ndarray]]
     queue: deque[np.ndarray] = field(default_factory=deque)
     chunks: int = 0
+    rest: np.ndarray | None = None
+    """What the last chunk says to do after the actions that are executed of it."""
 
     def show(self, frame: dict[str, np.ndarray]) -> None:
         """Take the current frame; at the beginning it stands for those before it."""
@@ -164,10 +173,12 @@ class PraxisPolicy:
         histories = [{key: np.stack([f[key] for f in e.frames]) for key in e.frames[-1]} for e in episodes]
         values = {key: np.stack([history[key] for history in histories]) for key in histories[0]}
         noise = [(episode.seed, episode.chunks) for episode in episodes]
-        chunks = self._source.chunks(Observation(values, tuple(tasks)), noise)
+        rests = [episode.rest for episode in episodes]
+        chunks = self._source.chunks(Observation(values, tuple(tasks)), noise, rests)
         for episode, chunk in zip(episodes, chunks, strict=True):
             episode.chunks += 1
             episode.queue.extend(chunk[: self._execute])
+            episode.rest = chunk[self._execute :]
 
     def _frame(self, observation: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Return what the policy sees of an observation, under its own names."""

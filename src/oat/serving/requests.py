@@ -8,6 +8,7 @@ import numpy as np
 
 from oat.errors import InvalidMessage, unknown_name
 from oat.policies.context import ContextConfig
+from oat.policies.decoding import Decoding, SampledDecoding
 from oat.policies.predictor import BasePredictor
 from oat.serving.messages import NOISE, NUM_TOKENS, PREVIOUS, PROMPT
 
@@ -98,12 +99,14 @@ def _previous(given: Mapping[str, Any], dim: int) -> np.ndarray | None:
     return rest
 
 
-def describe_policy(policy: BasePredictor, deadline_ms: float | None) -> dict[str, Any]:
-    """Return the map that a server sends to every client first."""
+def describe_policy(policy: BasePredictor, decoding: Decoding, deadline_ms: float | None) -> dict[str, Any]:
+    """Return the map that a server sends to every client first: a log of a robot can say how its chunks were made."""
     context = policy.observed
     return {
         "server": "oat",
         "policy": policy.kind,
+        "decoding": decoding.name,
+        "samples": decoding.samples if isinstance(decoding, SampledDecoding) else 1,
         "action_horizon": policy.space.action_horizon,
         "action_dim": policy.space.action_dim,
         "obs_horizon": context.obs_horizon,

@@ -21,10 +21,10 @@ from rich.console import Console
 
 from oat.data.shuffle import derive_key
 from oat.errors import InvalidOption, OatError
-from oat.evaluation.decoding_rules import choosing_rule, stopping_rules
+from oat.evaluation.decoding_rules import choose_decodings, executing
 from oat.export.loading import load_predictor
 from oat.io.extras import import_extra
-from oat.policies.decoding import Decoding, DecodingOptions, SampledDecoding
+from oat.policies.decoding import Decoding
 from oat.policies.predictor import BasePredictor
 from oat.serving.batching import Answer, InferenceThread
 from oat.serving.config import ServeConfig
@@ -44,19 +44,33 @@ class Episode:
     seed: int
     number: int = 0
     chunks: int = 0
-    rest: np.ndarray | None = None
-    """What the last chunk says to do after the actions that the client executes of it, where it is known how many."""
+    _rest: np.ndarray | None = None
+    _next: tuple[int, int] | None = None
+    """The seed of the episode that the rest belongs to, and the number of the chunk that comes after it."""
 
     def reset(self) -> None:
         """Begin the next episode."""
         self.number += 1
         self.chunks = 0
-        self.rest = None
 
     def next_noise(self) -> tuple[int, int]:
         """Return the seed of the episode and the number of its next chunk."""
         self.chunks += 1
         return derive_key(self.seed, self.number), self.chunks - 1
+
+    def keep_rest(self, noise: tuple[int, int], rest: np.ndarray) -> None:
+        """Remember what a chunk says to do after the actions that the client executes of it."""
+        self._rest = rest
+        self._next = (noise[0], noise[1] + 1)
+
+    def take_rest(self, noise: tuple[int, int]) -> np.ndarray | None:
+        """Return the rest of the chunk before this one, once; None for the first of an episode.
+
+        One connection may serve several episodes by turns: a chunk of another one has nothing to do with this.
+        """
+        rest = self._rest if noise == self._next else None
+        self._rest = None
+        return rest
 
 
 class PolicyServer:
@@ -67,7 +81,7 @@ class PolicyServer:
         self.policy = policy
         self.metrics = Metrics()
         self._key = config.read_key()
-        self._greeting = pack(describe_policy(policy, config.deadline_ms))
+        self._greeting = pack(describe_policy(policy, decoding or policy.default_decoding, config.deadline_ms))
         self._inference = InferenceThread(policy, decoding, config.deadline_ms, config.max_batch, self.metrics)
         self._server: Any = None
         self._busy: set[Any] = set()
@@ -192,12 +206,13 @@ class PolicyServer:
             episode.reset()
             return pack({RESET: True})
         request = read_request(given, self.policy, self.config.names)
+        noise = request.noise or episode.next_noise()
+        rest = episode.take_rest(noise)  # in any case: a chunk that does not decode leaves none
         if request.previous is None:
-            request = replace(request, previous=episode.rest)
-        episode.rest = None  # a chunk that does not decode leaves none
-        answer = await self._inference.infer(request, request.noise or episode.next_noise(), arrived)
+            request = replace(request, previous=rest)
+        answer = await self._inference.infer(request, noise, arrived)
         if self.config.execute is not None:
-            episode.rest = answer.actions[self.config.execute :]
+            episode.keep_rest(noise, answer.actions[self.config.execute :])
         self._count(answer, time.perf_counter() - arrived)
         timing = {"infer_ms": 1e3 * answer.seconds}
         if last_total is not None:
@@ -248,17 +263,6 @@ def load_servable(config: ServeConfig) -> tuple[BasePredictor, Decoding]:
 
 def choose_decoding(config: ServeConfig, policy: BasePredictor) -> Decoding:
     """Return how the policy decodes, refusing what means nothing to it."""
-    asked = DecodingOptions(
-        (config.num_tokens,),
-        greedy=config.greedy or None,
-        num_actions=config.num_actions,
-        samples=config.samples,
-        choose=choosing_rule(config),
-        commit=config.commit,
-        stop=stopping_rules(() if config.stop is None else (config.stop,), config.head),
-    )
-    (decoding,) = policy.decodings(asked)
-    if config.execute is not None and isinstance(decoding, SampledDecoding):
-        decoding = replace(decoding, executed=config.execute)
-        policy.check_decoding(decoding)
-    return decoding
+    stop = () if config.stop is None else (config.stop,)
+    (decoding,) = choose_decodings(config, policy, (config.num_tokens,), stop, config.num_actions)
+    return decoding if config.execute is None else executing(decoding, policy, config.execute)
