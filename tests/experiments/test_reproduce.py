@@ -97,6 +97,23 @@ def test_what_is_published_is_enough_for_the_tables(detour_study: Path, tmp_path
     assert table.read_text("utf-8") == before
 
 
+def test_the_papers_decoding_in_the_papers_tables(detour_study: Path) -> None:
+    """By the same policies, beside the usual table."""
+    folder = detour_study / "smoke" / "detour"
+    before = (folder / "tables" / "table-codebook.json").read_bytes()
+    words = ["reproduce", "table-codebook", "--sim", "detour", "--scale", "smoke", "--out", str(detour_study)]
+    main([*words, "--decoding", "paper"])
+    (table, *_) = load_tables(folder / "tables" / "table-codebook-paper.json")
+    assert all("—" not in row[2:4] for row in table.rows), "a row without episodes"
+    assert any("--decoding paper" in note for note in table.notes)
+    assert (folder / "tables" / "table-codebook.json").read_bytes() == before
+    study = Study(SCALES["smoke"], "detour", folder, decoding="paper")
+    (run, *_) = study.evaluations([OAT])
+    assert {record.key.decoding for record in study.all_records(run)} == {"K=1", "K=2", "K=4", "K=8"}
+    with pytest.raises(InvalidOption, match="table-decoding settles how policies decode: leave out --decoding"):
+        ReproduceConfig(("table-sim", "table-decoding"), decoding="paper")
+
+
 def test_a_study_continues_from_what_was_published_of_it(detour_study: Path, tmp_path: Path) -> None:
     """Models that are needed again are trained again, only those, and give the same episodes."""
     reproduce(ReproduceConfig(("figure-modes",), "smoke", "detour", out=detour_study, publish=tmp_path))

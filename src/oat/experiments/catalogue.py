@@ -14,17 +14,19 @@ class CatalogueEntry:
     """Whether its tables are made from models; others are made from records, which are published with a study."""
     only_in: str | None = None
     """The one simulator that it is made in, where it means nothing in others."""
+    any_decoding: bool = False
+    """Whether --decoding paper makes it, too: a table of success whose methods decode in one way throughout."""
     several_budgets: bool = False
     """Whether it trains methods for several numbers of minutes, among which --minutes chooses."""
 
 
 EXPERIMENTS: dict[str, CatalogueEntry] = {
-    "table-sim": CatalogueEntry("simulation benchmarking (Table I)", "oat.experiments.simulation"),
+    "table-sim": CatalogueEntry("simulation benchmarking (Table I)", "oat.experiments.simulation", any_decoding=True),
     "table-overall": CatalogueEntry(
         "success over the tasks of all benchmarks that table-sim was run in (Fig. 1)", "oat.experiments.overall"
     ),
     "table-latency": CatalogueEntry("tokens and milliseconds per chunk (Table II)", "oat.experiments.latency"),
-    "table-ordering": CatalogueEntry("OAT against OAT× (Table III)", "oat.experiments.ordering"),
+    "table-ordering": CatalogueEntry("OAT against OAT× (Table III)", "oat.experiments.ordering", any_decoding=True),
     "table-policy": CatalogueEntry(
         "what a policy gains by knowing its tokens (not in the paper)", "oat.experiments.policy_knowledge"
     ),
@@ -40,8 +42,10 @@ EXPERIMENTS: dict[str, CatalogueEntry] = {
         "ways to choose among tokens and sampled chunks (not in the paper)", "oat.experiments.decoding_rules"
     ),
     "table-depth": CatalogueEntry("as many tokens as a chunk needs (not in the paper)", "oat.experiments.depth"),
-    "table-horizons": CatalogueEntry("action and token horizons (Fig. 5)", "oat.experiments.horizons"),
-    "table-codebook": CatalogueEntry("FSQ levels (Table IV)", "oat.experiments.codebook"),
+    "table-horizons": CatalogueEntry(
+        "action and token horizons (Fig. 5)", "oat.experiments.horizons", any_decoding=True
+    ),
+    "table-codebook": CatalogueEntry("FSQ levels (Table IV)", "oat.experiments.codebook", any_decoding=True),
     "table-real": CatalogueEntry("trials of a robot (Table V)", "oat.experiments.real"),
     "figure-teaser": CatalogueEntry(
         "properties, inference and success (Fig. 1)", "oat.experiments.teaser", needs_models=True

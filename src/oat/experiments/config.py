@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import tyro
 
 from oat.errors import InvalidOption, unknown_name
+from oat.evaluation.config import DecodingName
 from oat.experiments.catalogue import EXPERIMENTS
 from oat.sims import check_simulator
 from oat.sims.config import SimulatorName
@@ -50,6 +51,9 @@ class ReproduceConfig:
     """Run only these, named as their directories are, such as bc oat oat-unordered; tables say what was not run."""
     films: bool = True
     """Film an episode of each task, where a graphics library is installed."""
+    decoding: DecodingName = "usual"
+    """How policies over tokens act in the paper's tables of success: as they were trained for; without their remainder;
+    or as in the paper, sampled and without. At scale paper they were trained to do as in the paper."""
     minutes: Annotated[tuple[float, ...], tyro.conf.arg(metavar="MINUTES [MINUTES ...]")] = ()
     """Minutes of training that figure-learning runs, such as 4 12; by default 4, 12, 36 and 108, which takes long."""
 
@@ -66,6 +70,9 @@ class ReproduceConfig:
         if self.jobs < 1 or (self.seeds is not None and self.seeds < 1):
             raise InvalidOption(f"jobs and seeds must be at least 1, got {self.jobs} and {self.seeds}")
         self._check_minutes()
+        fixed = [name for name in self.names if not EXPERIMENTS[name].any_decoding]
+        if self.decoding != "usual" and fixed:
+            raise InvalidOption(f"{', '.join(fixed)} settles how policies decode: leave out --decoding")
         if self.address is not None and self.backend != "ray":
             raise InvalidOption("an address is for --backend ray")
 

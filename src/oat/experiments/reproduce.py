@@ -24,7 +24,17 @@ def reproduce(config: ReproduceConfig) -> None:
     folder = config.out.resolve() / config.scale / config.study_name
     data = None if config.data is None else config.data.resolve()
     films = config.films and graphics_library() is not None
-    study = Study(SCALES[config.scale], config.sim, folder, data, config.seeds, films, config.minutes, config.observe)
+    study = Study(
+        SCALES[config.scale],
+        config.sim,
+        folder,
+        data,
+        config.seeds,
+        films,
+        config.minutes,
+        config.observe,
+        config.decoding,
+    )
     folder.mkdir(parents=True, exist_ok=True)
     if not config.only_tables:
         if study.scale.videos and config.films and not study.films:
@@ -35,7 +45,7 @@ def reproduce(config: ReproduceConfig) -> None:
                 _run(study, name, config.methods, submit, config.jobs)
     for name in config.names:
         tables = load_experiment(name).tables(study)
-        write_tables(folder / "tables" / name, tables)
+        write_tables(folder / "tables" / (name if config.decoding == "usual" else f"{name}-{config.decoding}"), tables)
         for table in tables:
             Console().print(to_terminal(table))
     if config.publish is not None:

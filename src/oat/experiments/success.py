@@ -150,6 +150,8 @@ def circumstances(study: Study, minutes: Iterable[float | None] = (None,)) -> It
     scale = study.scale
     seen = ", ".join(study.observe) or "state observations"
     yield f"scale {scale.name}, preset {scale.preset}, {study.sim}, {seen}; printed at commit {commit()}"
+    if study.decoding != "usual":
+        yield f"policies over tokens act by --decoding {study.decoding}"
     trained = {study.minutes if each is None else each for each in minutes}
     known = sorted(each for each in trained if each is not None)
     if known:

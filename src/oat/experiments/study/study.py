@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from oat.errors import InvalidOption
-from oat.evaluation.config import EvalConfig
+from oat.evaluation.config import DecodingName, EvalConfig
 from oat.evaluation.records import EpisodeRecord, find_records, read_records
 from oat.experiments.study.budget import StepBudget
 from oat.experiments.study.decodings import DecodingRun
@@ -77,6 +77,8 @@ class Study:
     """Minutes of training that experiments with several budgets run, if not all of theirs."""
     observe: tuple[str, ...] = ()
     """What policies see, if not the state."""
+    decoding: DecodingName = "usual"
+    """How policies over tokens decode, in evaluations that settle nothing else."""
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -108,7 +110,7 @@ class Study:
             method: self.seeds if self.seeds and not method.slow else self.scale.seeds_for(method) for method in methods
         }
         return [
-            EvaluationRun(method, seed)
+            EvaluationRun(method, seed, decoding=self._decoding(method))
             for seed in range(max(seeds.values(), default=0))
             for method in seeds
             if seed < seeds[method]
@@ -117,7 +119,18 @@ class Study:
     def ablations(self, methods: Iterable[Method], execute: int | None = None) -> list[EvaluationRun]:
         """Return every variant with as many training seeds as ablations are given."""
         seeds = range(self.seeds or self.scale.seeds_of_ablations)
-        return [EvaluationRun(method, seed, execute) for method in methods for seed in seeds]
+        return [
+            EvaluationRun(method, seed, execute, decoding=self._decoding(method))
+            for method in methods
+            for seed in seeds
+        ]
+
+    def _decoding(self, method: Method) -> DecodingRun | None:
+        """Return how a method decodes that is asked for another way than its own; None for its own."""
+        if self.decoding == "usual" or method.tokenizer is None:
+            return None
+        options = {"decoding": self.decoding, "num_tokens": method.prefixes}
+        return DecodingRun(f"--decoding {self.decoding}", f"decoding-{self.decoding}", options)
 
     def runs(self, evaluations: Sequence[EvaluationRun], budget: StepBudget) -> list[Run]:
         """Return the runs that these evaluations need, each once, and after those that it needs itself."""
