@@ -32,6 +32,7 @@ from oat.policies.predictor import Chunk
 from oat.policies.remainder import Context, Remainder
 from oat.policies.token_embedding import TokenEmbedding
 from oat.policies.token_lessons import Chunks, Taught, soft_cross_entropy
+from oat.policies.token_measures import SHOWN_POSITIONS, measure_tokens
 from oat.policies.token_predictor import Ids, Lengths, LogProbabilities, TokenPredictor, TokenSource, TokenStep
 from oat.policies.token_sequence import TokenSequence
 from oat.tokenizers.base import BaseTokenizer
@@ -41,7 +42,6 @@ from oat.tokenizers.tokens import Tokens
 
 TOKENIZER_FOLDER = "tokenizer"
 _MARGIN = 1.25  # a generated FAST sequence may be this much longer than the longest that was taught
-_SHOWN_POSITIONS = 8
 _TAUGHT_ROWS = 4  # beside a remainder, one of so many rows teaches its tokens
 
 
@@ -220,7 +220,7 @@ class AutoregressivePolicy(TokenPredictor, Policy):
             chunks = (lesson.actions, lesson.valid_mask)
         tokens = lesson.tokens.to(lesson.tasks.device)
         taught: Taught = module(lesson.values, lesson.tasks, tokens, chunks, generator)
-        per_position = (taught.nll.detach().sum(0) / taught.counts.sum(0).clamp_min(1))[:_SHOWN_POSITIONS]
+        per_position = (taught.nll.detach().sum(0) / taught.counts.sum(0).clamp_min(1))[:SHOWN_POSITIONS]
         shown = {f"nll_{place}": value for place, value in enumerate(per_position, start=1)}
         loss = taught.losses.sum() / mean_over_processes(taught.counts.sum())
         if taught.left_out is not None:
@@ -229,46 +229,9 @@ class AutoregressivePolicy(TokenPredictor, Policy):
             loss = loss + self.config.remainder * error
         return loss, shown
 
-    @torch.no_grad()
     def measure(self, held_out: HeldOut) -> Measures:
         """Return how likely the policy finds held-out tokens, and how far its own chunks are from what was done."""
-        sums = torch.zeros(4, self.length)
-        chunks = 0
-        for lesson in held_out.lessons():
-            assert lesson.tokens is not None
-            # A held-out chunk may need more tokens than any training chunk did: it has no likelihood here.
-            fitting = torch.nonzero(lesson.tokens.lengths <= self.longest).squeeze(-1)
-            if len(fitting) == 0:
-                continue
-            tokens = lesson.tokens[fitting]
-            values = {key: value[fitting] for key, value in lesson.values.items()}
-            taught: Taught = self(values, lesson.tasks[fitting], tokens)
-            right = (taught.likely == self.targets(tokens)[0]) * taught.counts
-            found = torch.stack([taught.nll, taught.losses, right, taught.counts]).sum(1)
-            sums[:, : found.shape[1]] += found.cpu()
-            chunks += len(fitting)
-        nll, losses, right, counts = sums
-        places = torch.nonzero(counts)[:_SHOWN_POSITIONS, 0].tolist()
-        measures = Measures(
-            score=float(losses.sum() / counts.sum()),
-            nll_of_chunk=float(nll.sum()) / max(chunks, 1),
-            nll_of_token={place + 1: float(nll[place] / counts[place]) for place in places},
-            accuracy_of_token={place + 1: float(right[place] / counts[place]) for place in places},
-        )
-        return self._with_generated(measures, held_out)
-
-    def _with_generated(self, taught: Measures, held_out: HeldOut) -> Measures:
-        """Return the measures with the errors of chunks that the policy generates itself.
-
-        Where every sequence decodes, the error of whole ones is the score, as for kinds without tokens, so that all are
-        chosen alike.
-        """
-        errors = held_out.open_loop_errors(self, replace(self.default_decoding, greedy=True))
-        whole = None if bool(errors[-1].isnan().all()) else float(errors[-1].nanmean())
-        scored = taught if self.variable_length or whole is None else replace(taught, score=whole)
-        if self.anytime:
-            return replace(scored, mse_of_prefix=dict(enumerate(errors.mean(1).tolist(), start=1)))
-        return replace(scored, undecodable=float(errors[-1].isnan().float().mean()), mse=whole)
+        return measure_tokens(self, held_out)
 
     def start_tokens(
         self, values: Values, tasks: Int64[Tensor, " batch"], decoding: TokenDecoding, noise: Noise | None
