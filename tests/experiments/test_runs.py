@@ -68,7 +68,7 @@ def test_what_is_made_again_keeps_its_mark(tmp_path: Path) -> None:
     assert second.done
     first.config.out.mkdir()
     first.perform()
-    assert first.done and not first.lost
+    assert (first.done, first.lost) == (True, False)
     assert read_result(tmp_path, "first") == before
     assert second.done
 
@@ -78,7 +78,7 @@ def test_what_is_made_again_differently_is_refused(tmp_path: Path) -> None:
     file = marker(tmp_path, "first")
     file.write_text(json.dumps({**read_result(tmp_path, "first"), "weights": "0123456789ab"}))
     first.make_again()
-    with pytest.raises(InvalidOption, match=r"first made again has other weights \(None\) than before \(0123456789ab\)"):
+    with pytest.raises(InvalidOption, match=r"has other weights \(None\) than before \(0123456789ab\)"):
         first.perform()
     assert not first.done
 

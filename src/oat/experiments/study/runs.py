@@ -172,7 +172,6 @@ class Run:
         with staged_file(self._marker) as staging:
             staging.write_text(json.dumps(described, indent=1, ensure_ascii=False), "utf-8")
 
-
     def _check_made_again(self, weights: str | None) -> None:
         """Raise InvalidOption if what was made again is something else than before, as far as that was noted."""
         before = json.loads(self._set_aside.read_text("utf-8")).get("weights", weights)
