@@ -156,7 +156,10 @@ def _check_fit(policy: Policy, simulator: Simulator, protocol: Protocol, tasks: 
     context = policy.context.config
     if space.action_dim != len(simulator.action_names):
         taken = len(simulator.action_names)
-        raise InvalidOption(f"the policy gives {space.action_dim}-D actions, {simulator.name} takes {taken}-D")
+        raise InvalidOption(
+            f"the policy gives {space.action_dim}-D actions, {simulator.name} takes {taken}-D: name the benchmark of "
+            f"its demonstrations with --sim, or train on demonstrations of {simulator.name}"
+        )
     if context.obs_horizon != protocol.obs_horizon:
         raise InvalidOption(f"the policy sees {context.obs_horizon} frames, the protocol gives {protocol.obs_horizon}")
     if space.action_horizon < protocol.execute:
