@@ -154,6 +154,14 @@ def test_task_by_task_the_paper_stands_beside(
     )
 
 
+def test_a_table_says_who_demonstrated(study: Study) -> None:
+    """Records of before say "unknown" where people demonstrated, such as those of PushT."""
+    silent = Row("DP", tuple(replace(each, demonstrator="unknown") for each in whole()), "1")
+    for sim, told in (("metaworld", "unknown demonstrations"), ("pusht", "human demonstrations")):
+        notes = study_table(replace(study, sim=sim), "t", [silent]).notes
+        assert any(note.endswith(told) for note in notes), notes
+
+
 def test_columns_that_nothing_is_known_of_are_left_out(
     study: Study, evaluated: Callable[[EvaluationRun, list[EpisodeRecord]], None]
 ) -> None:

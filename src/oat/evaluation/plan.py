@@ -63,7 +63,7 @@ def plan_evaluation(config: EvalConfig, policy: Policy, simulator: Simulator) ->
                     decoding=decoding,
                     instruction=_instruction(policy, simulator, task),
                     evaluation_seed=number // config.episodes,
-                    demonstrator=policy.training_record.demonstrator or simulator.demonstrator,
+                    demonstrator=simulator.who_demonstrated(policy.training_record.demonstrator),
                     versions=versions,
                     film=number - first < config.videos,
                 )
