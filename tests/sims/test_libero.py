@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import time
@@ -154,6 +156,33 @@ def test_missing_assets_are_told_and_not_downloaded(tmp_path: Path, monkeypatch:
     assert not any(tmp_path.iterdir())
     (tmp_path / ".cache/libero/assets/scenes").mkdir(parents=True)
     assert find_assets(tmp_path / "package") == tmp_path / ".cache/libero/assets"
+
+
+@needs_assets
+@pytest.mark.parametrize(
+    "part",
+    ["desk_caddy.xml", "desk_caddy_texture.png", "visual/desk_caddy_vis.msh"],
+    ids=lambda part: Path(part).suffix,
+)
+def test_a_download_that_was_cut_short_is_told(part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether LIBERO or MuJoCo does not find a file, its name and the command are one line."""
+    assets = tmp_path / "assets"
+    shutil.copytree(os.environ[ASSETS_VARIABLE], assets)
+    missing = assets / "turbosquid_objects/desk_caddy" / part
+    missing.unlink()
+    monkeypatch.setenv(ASSETS_VARIABLE, str(assets))
+    with pytest.raises(SimulatorError, match=rf"^LIBERO's assets lack {missing}: fetch them with `hf download .*`$"):
+        Libero().make(BOOK)
+
+
+def test_versions_say_where_assets_are_stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A whole download is not mentioned, as in records of before."""
+    (tmp_path / "assets/scenes").mkdir(parents=True)
+    monkeypatch.setenv(ASSETS_VARIABLE, str(tmp_path / "assets"))
+    whole = Libero().version
+    assert re.fullmatch(r"praxis-libero [\d.post]+, robosuite [\d.]+", whole)
+    (tmp_path / "README.md").write_text("# Assets\n\n## Stand-ins\n")
+    assert Libero().version == f"{whole}, stand-in meshes and textures"
 
 
 def test_a_missing_package_tells_both_commands(monkeypatch: pytest.MonkeyPatch) -> None:

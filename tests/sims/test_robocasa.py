@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -98,7 +99,7 @@ def test_kitchens_that_are_not_there_are_told(tmp_path: Path) -> None:
     assets = Assets(tmp_path)
     assert assets.scenes() == [(1, 1)]
     assert assets.name == "full kitchens"
-    (tmp_path / "PROVENANCE.json").touch()
+    (tmp_path / "PROVENANCE.json").write_text('{"sink.xml": "stand-in"}')
     assert Assets(tmp_path).name == "stand-in kitchen"
     for number in (2, 3, 5):
         (tmp_path / f"scenes/kitchen_styles/test/style{number:03d}.yaml").touch()
@@ -237,10 +238,11 @@ def test_bad_input_is_told(starts: Path, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @needs_assets
-def test_a_kitchen_without_a_texture_names_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("part", ["textures/marble/marble.png", "fixtures/sinks"])
+def test_a_kitchen_without_a_texture_or_a_model_names_the_command(part: str, tmp_path: Path) -> None:
     """A download that was cut short is noticed when the missing file is asked for."""
     shutil.copytree(find_assets().folder, tmp_path / "assets")
-    shutil.rmtree(tmp_path / "assets/fixtures/sinks")
+    (tmp_path / "assets" / part).rename(tmp_path / "elsewhere")
     program = "from oat.sims.robocasa import RoboCasa; RoboCasa().make('TurnOffSinkFaucet')"
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -249,8 +251,25 @@ def test_a_kitchen_without_a_texture_names_the_command(tmp_path: Path, monkeypat
         text=True,
         check=False,
     )
-    assert "oat.errors.SimulatorError: RoboCasa's assets lack" in done.stderr
-    assert "python -m oat.sims.robocasa_assets" in done.stderr
+    told = done.stderr.splitlines()[-1]
+    assert told.startswith(f"oat.errors.SimulatorError: RoboCasa's assets lack {part}")
+    assert told.endswith("fetch them with `python -m oat.sims.robocasa_assets`")
+
+
+@needs_assets
+def test_a_texture_that_only_another_kitchen_needs_is_told_by_a_reset(starts: Path, tmp_path: Path) -> None:
+    """Every kitchen has other files: that of a demonstration, and that of a condition, drawn or rebuilt."""
+    env = build("TurnOffSinkFaucet", starts)
+    env.reset(3)
+    texture = Path(import_module("robocasa.models").assets_root) / "textures/marble/marble.png"
+    texture.rename(tmp_path / "away")
+    try:
+        for begin, number in ((env.draw, 0), (env.reset, 4), (env.reset, 3)):
+            with pytest.raises(SimulatorError, match=r"RoboCasa's assets lack textures/marble/marble\.png: fetch them"):
+                begin(number)
+    finally:
+        (tmp_path / "away").rename(texture)
+    env.reset(3)
 
 
 @needs_assets

@@ -117,7 +117,8 @@ class RoboCasaEnv(RobosuiteEnv):
     def draw(self, seed: int) -> dict[str, np.ndarray]:
         """Begin an episode of a demonstration, in a kitchen that is drawn and not kept, and that no condition has."""
         self.env.unset_ep_meta()
-        return super().reset(2**31 + seed)
+        with explain_missing():
+            return super().reset(2**31 + seed)
 
     def reset(self, condition: int) -> dict[str, np.ndarray]:
         """Begin an episode at the stored start of a condition, which is drawn where there is none yet."""
@@ -134,7 +135,8 @@ class RoboCasaEnv(RobosuiteEnv):
         """Draw a kitchen, and return it as it is when it is rebuilt, which draws nothing."""
         self.env.unset_ep_meta()
         self.env.rng.bit_generator.state = np.random.default_rng(condition).bit_generator.state
-        self.env.reset()
+        with explain_missing():
+            self.env.reset()
         kitchen = json.loads(json.dumps(self.env.get_ep_meta(), default=np.ndarray.tolist))
         self._rebuild(kitchen)
         return Start(kitchen, fingerprint(self.env.sim.model._model), self.simulator_state)
