@@ -12,7 +12,7 @@ from oat.evaluation.comparisons import comparison_table
 from oat.evaluation.evaluate import compare
 from oat.evaluation.records import EpisodeRecord, RecordLog
 from oat.evaluation.summaries import summarize
-from oat.evaluation.tables import summary_table
+from oat.evaluation.tables import policy_table, summary_table
 from oat.tables.success import POOLED
 from oat.tables.table import Table
 from oat.tables.terminal import to_terminal
@@ -54,6 +54,16 @@ def test_summaries_count_and_pool() -> None:
     assert "oat× K=1: from 1 training seed, scripted demonstrations" in shown
     assert "oat× K=1, reach: 2.5% of the chunks did not decode" in shown
     assert "initial condition" not in shown
+
+
+def test_stand_ins_for_assets_are_told() -> None:
+    """Records of before, which say nothing of assets, remain silent."""
+    plain = episodes("K=1", "reach", 5)
+    kitchen = [replace(each, versions="oat 1, robocasa 1.0.0, robosuite 1.5.2, stand-in kitchen") for each in plain]
+    for records, told in ((plain, False), (kitchen, True)):
+        found = summarize(records)
+        for table in (summary_table(found), policy_table("t", found), comparison_table(records, plain)):
+            assert ("assets: stand-in kitchen" in table.notes) == told
 
 
 def test_tasks_count_alike() -> None:

@@ -162,6 +162,19 @@ def test_a_table_says_who_demonstrated(study: Study) -> None:
         assert any(note.endswith(told) for note in notes), notes
 
 
+def test_a_table_says_what_stood_for_assets(
+    study: Study, evaluated: Callable[[EvaluationRun, list[EpisodeRecord]], None]
+) -> None:
+    """Once, whichever rows it holds for; records of before say nothing."""
+    versions = "oat 1, torch 2, robocasa 1.0.0, robosuite 1.5.2, stand-in kitchen"
+    evaluated(EvaluationRun(DP), [replace(each, versions=versions) for each in whole()])
+    evaluated(EvaluationRun(QUEST), whole())
+    for methods, told in (((DP, QUEST), 1), ((QUEST,), 0)):
+        rows = read_rows(study, [EvaluationRun(method) for method in methods])
+        for table in (study_table(study, "t", rows), task_table(study, "t", rows, {})):
+            assert table.notes.count("assets: stand-in kitchen") == told
+
+
 def test_columns_that_nothing_is_known_of_are_left_out(
     study: Study, evaluated: Callable[[EvaluationRun, list[EpisodeRecord]], None]
 ) -> None:

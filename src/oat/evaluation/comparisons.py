@@ -9,7 +9,14 @@ from oat.errors import InvalidOption
 from oat.evaluation.config import Measure
 from oat.evaluation.records import EpisodeRecord
 from oat.evaluation.statistics import PairedComparison, compare_paired
-from oat.evaluation.summaries import by_policy, check_run_alike, join_demonstrators, mean_over_tasks
+from oat.evaluation.summaries import (
+    by_policy,
+    check_run_alike,
+    join_demonstrators,
+    join_stand_ins,
+    mean_over_tasks,
+    note_stand_ins,
+)
 from oat.tables.interval import count_nouns, percent
 from oat.tables.success import POOLED
 from oat.tables.table import Table
@@ -42,7 +49,8 @@ def comparison_table(
                 found.verdict,
             )
         )
-    notes = (f"first: {_describe(first)}", f"second: {_describe(second)}", "n: initial conditions")
+    sides = (f"first: {_describe(first)}", f"second: {_describe(second)}")
+    notes = (*sides, *note_stand_ins(join_stand_ins((*first, *second))), "n: initial conditions")
     return Table(f"second against first, {measure} in %", _COLUMNS, tuple(rows), notes)
 
 

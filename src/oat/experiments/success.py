@@ -9,7 +9,7 @@ from oat.evaluation.comparisons import compare_policies
 from oat.evaluation.config import Measure
 from oat.evaluation.protocol import protocol_name
 from oat.evaluation.records import EpisodeRecord
-from oat.evaluation.summaries import Summary, summarize
+from oat.evaluation.summaries import Summary, join_stand_ins, note_stand_ins, summarize
 from oat.experiments.study.runs import commit
 from oat.experiments.study.study import EvaluationRun, Study
 from oat.sims import find_simulator
@@ -200,6 +200,7 @@ def _about(study: Study, rows: Sequence[Row]) -> Iterator[str]:
         simulator = find_simulator(study.sim)
         sources = sorted({simulator.who_demonstrated(record.demonstrator) for row in rows for record in row.records})
         yield f"evaluated at commit {' and '.join(commits)}, {' and '.join(sources)} demonstrations"
+        yield from note_stand_ins(join_stand_ins(record for row in rows for record in row.records))
         yield "the paper's policies see images and were trained for longer, with 5 seeds"
 
 
