@@ -190,6 +190,14 @@ class Filmable(Protocol):
         ...
 
 
+@runtime_checkable
+class StoresStarts(Protocol):
+    """Begin episodes at starts that were drawn once and stored, which a condition's number alone does not determine."""
+
+    start: str
+    """The fingerprint of the start of this episode, by which records from other starts are told apart."""
+
+
 Split = Literal["selection", "reporting"]
 """What initial conditions are for: choosing among checkpoints, or the numbers that are reported."""
 

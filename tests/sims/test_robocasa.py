@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -26,7 +27,7 @@ from oat.sims.collect import attempt_seed, collect_demonstrations
 from oat.sims.config import CollectConfig
 from oat.sims.robocasa import CAMERAS, HELD_STEPS, INSTRUCTIONS, STATE_KEYS, RoboCasa, RoboCasaEnv
 from oat.sims.robocasa_assets import ASSETS_VARIABLE, Assets, find_assets, import_robocasa
-from oat.sims.robocasa_conditions import Starts
+from oat.sims.robocasa_conditions import Start, Starts
 from oat.sims.robocasa_tasks import KitchenTask
 from oat.sims.robosuite import import_robosuite
 from oat.tokenizers.space import ActionSpace
@@ -150,6 +151,9 @@ def test_a_kitchen_is_chosen_on_the_command_line_and_recorded(
     main([*evaluate, task])
     (record,) = read_records(tmp_path / "records/records.jsonl")
     assert record.key.task == task
+    kept = Starts(find_assets().digest, task).find(record.key.condition)
+    assert kept is not None
+    assert record.start == kept.fingerprint
     for unknown in ("StartCoffeeMachine@style=99", "StartCoffeeMachine@layout=99"):
         with pytest.raises(UnknownName, match=r"unknown kitchen (style|layout) 99\. .* has "):
             collect_demonstrations(CollectConfig("robocasa", (unknown,), tmp_path / "none"))
@@ -195,6 +199,17 @@ def test_equal_conditions_start_and_go_on_equal(task: str, starts: Path) -> None
         assert start[IMAGES + camera].shape == (64, 64, 3)
         assert start[IMAGES + camera].std() > 5
     assert set(find_assets().folder.rglob("*")) == before  # nothing is written beside the user's assets
+
+
+def test_starts_that_differ_have_other_fingerprints() -> None:
+    one = Start({"layout_id": 1, "style_id": 2}, "scene", np.zeros(3))
+    assert one.fingerprint == Start({"style_id": 2, "layout_id": 1}, "scene", np.zeros(3)).fingerprint
+    for other in (
+        replace(one, kitchen={"layout_id": 1, "style_id": 3}),
+        replace(one, scene="other"),
+        replace(one, state=np.array([0, 0, 1e-12])),
+    ):
+        assert other.fingerprint != one.fingerprint
 
 
 @needs_assets

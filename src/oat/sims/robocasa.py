@@ -90,6 +90,8 @@ class RoboCasaEnv(RobosuiteEnv):
     """Simulate one task, in another kitchen for every condition."""
 
     onlooker = "robot0_agentview_center"
+    start = ""
+    """The fingerprint of the stored start of this episode; empty where it began elsewhere."""
 
     def __init__(self, task: str, cameras: tuple[str, ...] = (), image_size: int = 128) -> None:
         robosuite = import_robosuite()
@@ -116,6 +118,7 @@ class RoboCasaEnv(RobosuiteEnv):
 
     def draw(self, seed: int) -> dict[str, np.ndarray]:
         """Begin an episode of a demonstration, in a kitchen that is drawn and not kept, and that no condition has."""
+        self.start = ""
         self.env.unset_ep_meta()
         with explain_missing():
             return super().reset(2**31 + seed)
@@ -129,6 +132,7 @@ class RoboCasaEnv(RobosuiteEnv):
             path = self._starts.path(condition)
             raise SimulatorError(f"the kitchen of {path} cannot be rebuilt with these assets and packages: remove it")
         self.show(start.state)
+        self.start = start.fingerprint
         return self._begin()
 
     def _draw(self, condition: int) -> Start:
@@ -143,6 +147,7 @@ class RoboCasaEnv(RobosuiteEnv):
 
     def _rebuild(self, kitchen: dict[str, Any]) -> None:
         """Build a kitchen from its description; what that leaves open is drawn from the same seed every time."""
+        self.start = ""
         self.env.set_ep_meta(copy.deepcopy(kitchen))
         with explain_missing():
             super().reset(0)

@@ -2,7 +2,7 @@
 
 A seed alone does not always give RoboCasa the same start, so that a condition is drawn once and then read from a file
 under `$OAT_CACHE_DIR/robocasa` (by default `~/.cache/oat/robocasa`), where those of other assets are kept apart. Two
-machines begin alike when they share these files.
+machines begin alike when they share these files; records hold a start's fingerprint, so that no other is taken for it.
 """
 
 import hashlib
@@ -29,6 +29,12 @@ class Start:
     scene: str
     """The fingerprint of the compiled scene, by which a scene that was rebuilt otherwise is noticed."""
     state: Float64[np.ndarray, " state"]
+
+    @property
+    def fingerprint(self) -> str:
+        """Return text that differs between starts that are not equal bit for bit."""
+        described = json.dumps([self.kitchen, self.scene], sort_keys=True).encode()
+        return hashlib.blake2b(described + self.state.tobytes(), digest_size=8).hexdigest()
 
 
 def fingerprint(model: Any) -> str:
