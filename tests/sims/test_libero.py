@@ -8,9 +8,10 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -258,13 +259,14 @@ def test_steps_are_robosuites_own_bit_for_bit() -> None:
 
 
 @needs_assets
-def test_objects_have_settled_before_the_first_observation() -> None:
+@pytest.mark.parametrize("begin", [LiberoEnv.reset, LiberoEnv.draw], ids=["fixed state", "drawn"])
+def test_objects_have_settled_before_the_first_observation(begin: Callable[[LiberoEnv, int], Any]) -> None:
     """Where things come to rest is what is seen first: nothing moves any more while the robot holds still."""
     env = environment(BOOK)
-    first = env.reset(0)[STATE]
+    first = begin(env, 0)[STATE]
     for _ in range(20):
         later = env.step(env.hold()).observation[STATE]
-    assert np.abs(later[9:] - first[9:]).max() < 0.003
+    assert np.abs(later[9:] - first[9:]).max() < 0.001  # without settling it is 0.05: things begin above the table
 
 
 @needs_assets
