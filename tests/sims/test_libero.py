@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from oat.policies.config import DiffusionConfig
 from oat.policies.context import describe_context
 from oat.sims import load_simulator
 from oat.sims.collect import attempt_seed
+from oat.sims.hand import UP, Manner, Pose
 from oat.sims.libero import (
     ASSETS_VARIABLE,
     HELD_STEPS,
@@ -38,7 +40,9 @@ from oat.sims.libero import (
     read_initial_states,
 )
 from oat.sims.libero_experts import CLOSING, MEANS, NARROW, SPOTS, category
+from oat.sims.libero_grasps import Scene
 from oat.sims.replay import Replay
+from oat.sims.skills import approach, pull
 from oat.tokenizers.space import ActionSpace
 from tests.sims.robomimic_files import final_states
 from tests.test_cli import oat
@@ -55,7 +59,7 @@ TASKS = (
     "put both moka pots on the stove",
     "put the yellow and white mug in the microwave and close it",
 )
-BOOK, STOVE = TASKS[5], TASKS[2]
+BOOK, STOVE, DRAWER = TASKS[5], TASKS[2], TASKS[3]
 PUBLISHED = {
     "ee_ori": (3,),
     "ee_pos": (3,),
@@ -129,6 +133,29 @@ def test_the_expert_puts_the_book_into_the_caddy() -> None:
     np.testing.assert_array_equal(first[STATE], shown.observations[STATE][0])
     outcomes = [env.step(action, observe=False).success for action in shown.actions]
     assert outcomes[-HELD_STEPS - 1 :] == [False] + [True] * HELD_STEPS
+
+
+@needs_assets
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_drawer_is_pulled_open_by_its_handle(seed: int) -> None:
+    """The cabinet's top drawer, which is shut when the task begins; LIBERO's own predicate says when it is open."""
+    env = environment(DRAWER)
+    env.reset(seed)
+    scene = Scene(env.env, Manner.draw(seed))
+    opened = ["open", "white_cabinet_1_top_region"]
+    handle = env.env.sim.model.geom_name2id("white_cabinet_1_g18")
+    rotation = scene.hand.facing(np.array([0.0, 1.0, -0.3]), UP)
+
+    def target() -> Pose:
+        return Pose(np.array(env.env.sim.data.geom_xpos[handle]), rotation)
+
+    assert not scene.holds(opened)
+    toward_robot = np.array([0.0, -0.2, 0.0])
+    for action in chain(
+        approach(scene.hand, target), pull(scene.hand, target, toward_robot, lambda: scene.holds(opened))
+    ):
+        env.step(action.astype(np.float32), observe=False)
+    assert scene.holds(opened)
 
 
 def test_every_goal_of_every_task_has_means() -> None:
