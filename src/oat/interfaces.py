@@ -190,12 +190,22 @@ class Filmable(Protocol):
         ...
 
 
+@runtime_checkable
+class StoresStarts(Protocol):
+    """Begin episodes at starts that were drawn once and stored, which a condition's number alone does not determine."""
+
+    start: str
+    """The fingerprint of the start of this episode, by which records from other starts are told apart."""
+
+
 Split = Literal["selection", "reporting"]
 """What initial conditions are for: choosing among checkpoints, or the numbers that are reported."""
 
 
 Demonstrator = Literal["scripted", "human"]
 """Who demonstrates the tasks of a benchmark."""
+UNKNOWN_DEMONSTRATOR = "unknown"
+"""Who demonstrated where a data set does not say it."""
 
 
 class Simulator(ABC):
@@ -244,6 +254,15 @@ class Simulator(ABC):
     @abstractmethod
     def conditions(self, task: str, split: Split) -> Sequence[int]:
         """Return the initial conditions of a split; the two splits never overlap, nor do they with demonstrations."""
+
+    @classmethod
+    def who_demonstrated(cls, noted: str | None) -> str:
+        """Return who gave demonstrations: as noted with them, and "human" if nothing is known but that people do here.
+
+        None is what checkpoints of before note, which were trained on the benchmark's own demonstrations.
+        """
+        silent = noted is None or (noted == UNKNOWN_DEMONSTRATOR and cls.demonstrator == "human")
+        return cls.demonstrator if silent else str(noted)
 
     def instruction(self, task: str) -> str:
         """Return what demonstrations and policies call a task: its name, unless a benchmark has words for it."""

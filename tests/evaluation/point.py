@@ -49,6 +49,14 @@ class PointEnv:
         return {STATE: np.append(self.position, np.float32(self.steps))}
 
 
+class StoringPointEnv(PointEnv):
+    """Begins at starts that are stored, as it says."""
+
+    @property
+    def start(self) -> str:
+        return f"start {self.condition}"
+
+
 class VisiblePointEnv(PointEnv):
     """Can be filmed, and leaves a mark where it was."""
 

@@ -166,6 +166,25 @@ def test_who_demonstrated_is_recorded(oat: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("demonstrator", "noted", "told"),
+    [
+        ("human", "unknown", "human"),
+        ("human", "scripted", "scripted"),
+        ("human", None, "human"),
+        ("scripted", "unknown", "unknown"),
+    ],
+)
+def test_where_people_demonstrate_a_silent_data_set_is_theirs(
+    demonstrator: str, noted: str | None, told: str, oat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MetaWorld, "demonstrator", demonstrator)
+    policy = load_policy(oat)
+    policy.training_record = TrainingRecord(demonstrator=noted)
+    policy.save(tmp_path / "policy")
+    assert {episode.demonstrator for episode in plan(tmp_path / "policy").episodes} == {told}
+
+
+@pytest.mark.parametrize(
     ("kind", "options", "error", "message"),
     [
         ("oat", {"tasks": ("raech",)}, UnknownName, "Did you mean 'reach'"),
@@ -226,7 +245,7 @@ def test_mistakes_are_told(
 
 def test_a_policy_for_another_robot_is_refused(tmp_path: Path) -> None:
     arms = save_policy(tmp_path / "arms", action_dim=7)
-    with pytest.raises(InvalidOption, match="7-D actions, metaworld takes 4-D"):
+    with pytest.raises(InvalidOption, match=r"7-D actions, metaworld takes 4-D: .* --sim, or train on .* metaworld$"):
         plan(arms)
     with pytest.raises(InvalidOption, match="trained on fly, swim, which are not tasks of metaworld"):
         plan(save_policy(tmp_path / "bird", tasks=("fly", "swim")))

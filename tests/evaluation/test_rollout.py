@@ -15,6 +15,7 @@ from oat.data.episodes import STATE, Episodes
 from oat.errors import InvalidObservation, SimulatorError
 from oat.evaluation.records import EpisodeKey, EpisodeRecord
 from oat.evaluation.rollout import Episode, Rollout
+from oat.evaluation.workers.direct import DirectTransport
 from oat.evaluation.workers.pool import EnvironmentPool, Lost, Slot
 from oat.evaluation.workers.processes import LocalProcesses, PipeLink
 from oat.evaluation.workers.worker import Act, Crash, EnvironmentWorker, Reset, Segment
@@ -26,7 +27,16 @@ from oat.policies.config import AutoregressiveConfig
 from oat.policies.context import describe_context
 from oat.policies.stopping import RandomDepth
 from oat.protocol import Protocol
-from tests.evaluation.point import CRASH_ALWAYS, CRASH_ONCE, DIM, FAIL_ALWAYS, UNBUILDABLE, PointEnv, make_point
+from tests.evaluation.point import (
+    CRASH_ALWAYS,
+    CRASH_ONCE,
+    DIM,
+    FAIL_ALWAYS,
+    UNBUILDABLE,
+    PointEnv,
+    StoringPointEnv,
+    make_point,
+)
 from tests.tokenizers.fitted import HORIZON, fitted
 
 PROTOCOL = Protocol("point", max_steps=50, success="after as many steps as the condition says", execute=8)
@@ -97,6 +107,17 @@ def test_episodes_end_with_success_or_the_time_limit(tmp_path: Path) -> None:
         assert record.failed_decodes == 0
         assert condition == 3 or (record.jerk or 0) > 0
         assert 0 < (record.inference_ms_p50 or 0) <= (record.inference_ms_p95 or 0)
+
+
+def test_stored_starts_are_recorded(tmp_path: Path) -> None:
+    """Only where the simulator stores them: elsewhere the condition's number says it all."""
+
+    def make(protocol: Protocol, task: str) -> PointEnv:
+        return StoringPointEnv(Path(task))
+
+    stored = run(plan(tmp_path, [3, 9]), pool=EnvironmentPool(DirectTransport(PROTOCOL, make), 1, 2))
+    assert {condition: record.start for condition, record in stored.items()} == {3: "start 3", 9: "start 9"}
+    assert {record.start for record in run(plan(tmp_path, [3, 9])).values()} == {""}
 
 
 def test_the_same_command_twice_gives_the_same_records(tmp_path: Path) -> None:

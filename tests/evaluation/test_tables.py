@@ -8,11 +8,11 @@ import pytest
 from rich.console import Console
 
 from oat.errors import InvalidOption, UnknownName
-from oat.evaluation.comparisons import comparison_table
+from oat.evaluation.comparisons import compare_policies, comparison_table, shared_conditions
 from oat.evaluation.evaluate import compare
 from oat.evaluation.records import EpisodeRecord, RecordLog
 from oat.evaluation.summaries import summarize
-from oat.evaluation.tables import summary_table
+from oat.evaluation.tables import policy_table, summary_table
 from oat.tables.success import POOLED
 from oat.tables.table import Table
 from oat.tables.terminal import to_terminal
@@ -54,6 +54,16 @@ def test_summaries_count_and_pool() -> None:
     assert "oat× K=1: from 1 training seed, scripted demonstrations" in shown
     assert "oat× K=1, reach: 2.5% of the chunks did not decode" in shown
     assert "initial condition" not in shown
+
+
+def test_stand_ins_for_assets_are_told() -> None:
+    """Records of before, which say nothing of assets, remain silent."""
+    plain = episodes("K=1", "reach", 5)
+    kitchen = [replace(each, versions="oat 1, robocasa 1.0.0, robosuite 1.5.2, stand-in kitchen") for each in plain]
+    for records, told in ((plain, False), (kitchen, True)):
+        found = summarize(records)
+        for table in (summary_table(found), policy_table("t", found), comparison_table(records, plain)):
+            assert ("assets: stand-in kitchen" in table.notes) == told
 
 
 def test_tasks_count_alike() -> None:
@@ -116,6 +126,20 @@ def test_comparisons_pair_conditions(tmp_path: Path, capsys: pytest.CaptureFixtu
         compare(tmp_path, tmp_path, "oat× K=1", "oat× K=7")
     with pytest.raises(InvalidOption, match="does not exist"):
         compare(tmp_path / "none", tmp_path)
+
+
+def test_different_stored_starts_are_never_paired() -> None:
+    """Another machine may have drawn another start for the same number; records of before do not say which it was."""
+    here = [replace(each, start=f"start{each.key.condition}") for each in episodes("K=1", "CloseDrawer", 2)]
+    there = [replace(each, start=f"other{each.key.condition}") for each in episodes("K=8", "CloseDrawer", 14)]
+    mixed = [*here[:15], *there[15:]]
+    assert shared_conditions(here, mixed) == shared_conditions(mixed, here) == [("CloseDrawer", n) for n in range(15)]
+    assert compare_policies(here, [replace(each, start="") for each in there]).pairs == 20
+    assert not any("left out" in note for note in comparison_table(here, here).notes)
+    some = [*(replace(each, start=f"start{each.key.condition}") for each in there[:15]), *there[15:]]
+    assert "5 conditions left out: begun at different stored starts" in comparison_table(here, some).notes
+    with pytest.raises(InvalidOption, match="share no initial conditions"):
+        compare_policies(here, there)
 
 
 def test_comparisons_can_be_of_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

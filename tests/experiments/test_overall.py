@@ -1,5 +1,6 @@
 """table-overall: what table-sim measured in several benchmarks, side by side and pooled over their tasks."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -56,3 +57,10 @@ def test_tasks_count_alike(smoke_study: Path, tmp_path: Path, outcomes: tuple[bo
             file.write_text(text.replace('"success": false', f'"success": {str(success).lower()}'))
     rows = {row[0]: row for row in _overall(tmp_path).rows}
     assert rows["OAT_8"][3] == overall
+
+
+def test_stand_ins_for_assets_are_told_by_benchmark(smoke_study: Path, tmp_path: Path) -> None:
+    for sim, told in (("robomimic", ""), ("robocasa", ", stand-in kitchen")):
+        for file in _copy(smoke_study, tmp_path, sim).glob("records/*/records.jsonl"):
+            file.write_text(re.sub(r'("versions": "[^"]*)"', rf'\1{told}"', file.read_text()))
+    assert "assets: stand-in kitchen of robocasa" in _overall(tmp_path).notes

@@ -159,6 +159,17 @@ def test_policies_that_see_something_else_are_studied_apart(tmp_path: Path, caps
     assert " --observe observation.images.top " in f"{policy.command} "
 
 
+def test_the_cameras_that_policies_see_by_are_recorded(tmp_path: Path) -> None:
+    """Only these, and without any the command is what it was before."""
+    keys = ("observation.images.corner2", "observation.state", "observation.images.gripperPOV")
+    commands = [
+        Study(SCALES["smoke"], "metaworld", tmp_path, observe=observe).demonstrations().command
+        for observe in (keys, ())
+    ]
+    assert " --cameras corner2 gripperPOV " in f"{commands[0]} "
+    assert commands[0].replace(" --cameras corner2 gripperPOV", "") == commands[1]
+
+
 def test_demonstrations_that_nobody_scripted_must_be_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidOption, match="pusht has no scripted expert: name demonstrations with --data"):
         reproduce(ReproduceConfig(("table-sim",), "smoke", "pusht", out=tmp_path))

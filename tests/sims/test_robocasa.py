@@ -4,7 +4,9 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +27,7 @@ from oat.sims.collect import attempt_seed, collect_demonstrations
 from oat.sims.config import CollectConfig
 from oat.sims.robocasa import CAMERAS, HELD_STEPS, INSTRUCTIONS, STATE_KEYS, RoboCasa, RoboCasaEnv
 from oat.sims.robocasa_assets import ASSETS_VARIABLE, Assets, find_assets, import_robocasa
-from oat.sims.robocasa_conditions import Starts
+from oat.sims.robocasa_conditions import Start, Starts
 from oat.sims.robocasa_tasks import KitchenTask
 from oat.sims.robosuite import import_robosuite
 from oat.tokenizers.space import ActionSpace
@@ -98,7 +100,7 @@ def test_kitchens_that_are_not_there_are_told(tmp_path: Path) -> None:
     assets = Assets(tmp_path)
     assert assets.scenes() == [(1, 1)]
     assert assets.name == "full kitchens"
-    (tmp_path / "PROVENANCE.json").touch()
+    (tmp_path / "PROVENANCE.json").write_text('{"sink.xml": "stand-in"}')
     assert Assets(tmp_path).name == "stand-in kitchen"
     for number in (2, 3, 5):
         (tmp_path / f"scenes/kitchen_styles/test/style{number:03d}.yaml").touch()
@@ -149,6 +151,9 @@ def test_a_kitchen_is_chosen_on_the_command_line_and_recorded(
     main([*evaluate, task])
     (record,) = read_records(tmp_path / "records/records.jsonl")
     assert record.key.task == task
+    kept = Starts(find_assets().digest, task).find(record.key.condition)
+    assert kept is not None
+    assert record.start == kept.fingerprint
     for unknown in ("StartCoffeeMachine@style=99", "StartCoffeeMachine@layout=99"):
         with pytest.raises(UnknownName, match=r"unknown kitchen (style|layout) 99\. .* has "):
             collect_demonstrations(CollectConfig("robocasa", (unknown,), tmp_path / "none"))
@@ -196,6 +201,17 @@ def test_equal_conditions_start_and_go_on_equal(task: str, starts: Path) -> None
     assert set(find_assets().folder.rglob("*")) == before  # nothing is written beside the user's assets
 
 
+def test_starts_that_differ_have_other_fingerprints() -> None:
+    one = Start({"layout_id": 1, "style_id": 2}, "scene", np.zeros(3))
+    assert one.fingerprint == Start({"style_id": 2, "layout_id": 1}, "scene", np.zeros(3)).fingerprint
+    for other in (
+        replace(one, kitchen={"layout_id": 1, "style_id": 3}),
+        replace(one, scene="other"),
+        replace(one, state=np.array([0, 0, 1e-12])),
+    ):
+        assert other.fingerprint != one.fingerprint
+
+
 @needs_assets
 def test_another_process_starts_at_the_same_stored_state(starts: Path) -> None:
     env = build("TurnOffSinkFaucet", starts)
@@ -237,10 +253,11 @@ def test_bad_input_is_told(starts: Path, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @needs_assets
-def test_a_kitchen_without_a_texture_names_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("part", ["textures/marble/marble.png", "fixtures/sinks"])
+def test_a_kitchen_without_a_texture_or_a_model_names_the_command(part: str, tmp_path: Path) -> None:
     """A download that was cut short is noticed when the missing file is asked for."""
     shutil.copytree(find_assets().folder, tmp_path / "assets")
-    shutil.rmtree(tmp_path / "assets/fixtures/sinks")
+    (tmp_path / "assets" / part).rename(tmp_path / "elsewhere")
     program = "from oat.sims.robocasa import RoboCasa; RoboCasa().make('TurnOffSinkFaucet')"
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -249,8 +266,25 @@ def test_a_kitchen_without_a_texture_names_the_command(tmp_path: Path, monkeypat
         text=True,
         check=False,
     )
-    assert "oat.errors.SimulatorError: RoboCasa's assets lack" in done.stderr
-    assert "python -m oat.sims.robocasa_assets" in done.stderr
+    told = done.stderr.splitlines()[-1]
+    assert told.startswith(f"oat.errors.SimulatorError: RoboCasa's assets lack {part}")
+    assert told.endswith("fetch them with `python -m oat.sims.robocasa_assets`")
+
+
+@needs_assets
+def test_a_texture_that_only_another_kitchen_needs_is_told_by_a_reset(starts: Path, tmp_path: Path) -> None:
+    """Every kitchen has other files: that of a demonstration, and that of a condition, drawn or rebuilt."""
+    env = build("TurnOffSinkFaucet", starts)
+    env.reset(3)
+    texture = Path(import_module("robocasa.models").assets_root) / "textures/marble/marble.png"
+    texture.rename(tmp_path / "away")
+    try:
+        for begin, number in ((env.draw, 0), (env.reset, 4), (env.reset, 3)):
+            with pytest.raises(SimulatorError, match=r"RoboCasa's assets lack textures/marble/marble\.png: fetch them"):
+                begin(number)
+    finally:
+        (tmp_path / "away").rename(texture)
+    env.reset(3)
 
 
 @needs_assets

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from oat.errors import CorruptDataset
+from oat.interfaces import UNKNOWN_DEMONSTRATOR
 
 PROVENANCE_PATH = "meta/provenance.json"
 
@@ -27,5 +28,5 @@ def read_provenance(root: Path) -> list[dict[str, Any]]:
 def read_demonstrator(root: Path) -> str:
     """Return who demonstrated, such as "scripted", or "unknown" where that was not recorded."""
     # A set may have been added to by several demonstrators; on disk, each entry's key is "expert".
-    kinds = {str(entry.get("expert", "unknown")) for entry in read_provenance(root.expanduser())}
-    return " and ".join(sorted(kinds)) or "unknown"
+    kinds = {str(entry.get("expert", UNKNOWN_DEMONSTRATOR)) for entry in read_provenance(root.expanduser())}
+    return " and ".join(sorted(kinds)) or UNKNOWN_DEMONSTRATOR

@@ -9,7 +9,14 @@ from oat.errors import InvalidOption
 from oat.evaluation.config import Measure
 from oat.evaluation.records import EpisodeRecord
 from oat.evaluation.statistics import PairedComparison, compare_paired
-from oat.evaluation.summaries import by_policy, check_run_alike, join_demonstrators, mean_over_tasks
+from oat.evaluation.summaries import (
+    by_policy,
+    check_run_alike,
+    join_demonstrators,
+    join_stand_ins,
+    mean_over_tasks,
+    note_stand_ins,
+)
 from oat.tables.interval import count_nouns, percent
 from oat.tables.success import POOLED
 from oat.tables.table import Table
@@ -42,7 +49,10 @@ def comparison_table(
                 found.verdict,
             )
         )
-    notes = (f"first: {_describe(first)}", f"second: {_describe(second)}", "n: initial conditions")
+    sides = (f"first: {_describe(first)}", f"second: {_describe(second)}")
+    apart = len(one.keys() & two.keys()) - len(shared)
+    left_out = (f"{count_nouns(apart, 'condition')} left out: begun at different stored starts",) if apart else ()
+    notes = (*sides, *left_out, *note_stand_ins(join_stand_ins((*first, *second))), "n: initial conditions")
     return Table(f"second against first, {measure} in %", _COLUMNS, tuple(rows), notes)
 
 
@@ -66,13 +76,24 @@ def compare_policies(
 def _shared_conditions(
     first: Sequence[EpisodeRecord], second: Sequence[EpisodeRecord], *, same_protocol: bool = True
 ) -> list[tuple[str, int]]:
-    """Return the task and number of each initial condition that both sides met; raise InvalidOption if none is."""
+    """Return the conditions that both sides met; raise InvalidOption if there are none, or they were not met alike."""
     check_run_alike((record.key for record in (*first, *second)), same_protocol=same_protocol)
-    others = by_condition(second)
-    shared = [condition for condition in by_condition(first) if condition in others]
+    shared = shared_conditions(first, second)
     if not shared:
         raise InvalidOption("the two sides share no initial conditions, so there is nothing to compare")
     return shared
+
+
+def shared_conditions(first: Sequence[EpisodeRecord], second: Sequence[EpisodeRecord]) -> list[tuple[str, int]]:
+    """Return the task and number of each initial condition that both sides met.
+
+    A number for which they began at different stored starts, as another machine may have drawn them, is none of these.
+    """
+    met = by_condition(second)
+    starts: dict[tuple[str, int], set[str]] = defaultdict(set)
+    for record in (*first, *second):
+        starts[record.key.task, record.key.condition] |= {record.start} - {""}
+    return [condition for condition in by_condition(first) if condition in met and len(starts[condition]) <= 1]
 
 
 def by_condition(records: Sequence[EpisodeRecord], measure: Measure = "success") -> dict[tuple[str, int], float]:

@@ -63,7 +63,7 @@ def plan_evaluation(config: EvalConfig, policy: Policy, simulator: Simulator) ->
                     decoding=decoding,
                     instruction=_instruction(policy, simulator, task),
                     evaluation_seed=number // config.episodes,
-                    demonstrator=policy.training_record.demonstrator or simulator.demonstrator,
+                    demonstrator=simulator.who_demonstrated(policy.training_record.demonstrator),
                     versions=versions,
                     film=number - first < config.videos,
                 )
@@ -108,7 +108,10 @@ def _check_fit(policy: Policy, simulator: Simulator, protocol: Protocol, tasks: 
     context = policy.context.config
     if space.action_dim != len(simulator.action_names):
         taken = len(simulator.action_names)
-        raise InvalidOption(f"the policy gives {space.action_dim}-D actions, {simulator.name} takes {taken}-D")
+        raise InvalidOption(
+            f"the policy gives {space.action_dim}-D actions, {simulator.name} takes {taken}-D: name the benchmark of "
+            f"its demonstrations with --sim, or train on demonstrations of {simulator.name}"
+        )
     if context.obs_horizon != protocol.obs_horizon:
         raise InvalidOption(f"the policy sees {context.obs_horizon} frames, the protocol gives {protocol.obs_horizon}")
     if space.action_horizon < protocol.execute:

@@ -79,6 +79,8 @@ class EpisodeRecord:
     """Tokens of each chunk in turn; empty in records of before."""
     jump: float | None = None
     """Mean distance from the last action of one chunk to the first that is executed of the next, in action units."""
+    start: str = ""
+    """The fingerprint of a stored start; empty where the condition determines it, and in records of before."""
 
 
 class RecordLog:

@@ -110,6 +110,7 @@ class _Running:
             samples=decoding.samples if isinstance(decoding, SampledDecoding) else 1,
             chunk_tokens=tuple(self.depths),
             jump=float(np.mean(self.jumps)) if self.jumps else None,
+            start="" if self.now is None else self.now.start,
         )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from oat.errors import InvalidOption
 from oat.evaluation.records import EpisodeKey, EpisodeRecord
 from oat.evaluation.statistics import mean_and_standard_error, mean_of_conditions, success_rate
+from oat.sims.assets import stand_ins
 from oat.tables.interval import Interval
 from oat.tables.success import POOLED, Rate, Spread
 
@@ -34,6 +35,8 @@ class Summary:
     jerk: float
     inference_ms: float
     demonstrator: str
+    stand_ins: str
+    """What stood for the benchmark's own assets, such as stand-in kitchen; empty where nothing did."""
     jump: float | None
     """Mean distance between the last action of a chunk and the first of the next; None in records of before."""
     crashes: tuple[str, ...]
@@ -114,6 +117,7 @@ def _summary(policy: str, task: str, records: Sequence[EpisodeRecord]) -> Summar
         jerk=_mean_of_known(record.jerk for record in records),
         inference_ms=_mean_of_known(record.inference_ms_p50 for record in records),
         demonstrator=join_demonstrators(records),
+        stand_ins=join_stand_ins(records),
         jump=_jump(records),
         crashes=tuple(record.error.strip().splitlines()[-1] for record in records if record.crashed),
     )
@@ -162,6 +166,16 @@ def _mean_of_known(values: Iterable[float | None]) -> float:
 def join_demonstrators(records: Iterable[EpisodeRecord]) -> str:
     """Return who gave the demonstrations that these records' policies were trained on."""
     return " and ".join(sorted({record.demonstrator for record in records}))
+
+
+def join_stand_ins(records: Iterable[EpisodeRecord]) -> str:
+    """Return what stood for benchmarks' own assets in these records, such as stand-in kitchen."""
+    return " and ".join(sorted({each for record in records for each in stand_ins(record.versions)}))
+
+
+def note_stand_ins(told: str) -> tuple[str, ...]:
+    """Return the note of a table on what stood for benchmarks' own assets, if anything did."""
+    return (f"assets: {told}",) if told else ()
 
 
 def overall(summaries: Iterable[Summary]) -> Mapping[str, Summary]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from oat.evaluation.summaries import Summary, overall
+from oat.evaluation.summaries import Summary, note_stand_ins, overall
 from oat.tables.interval import count_nouns
 from oat.tables.success import EVALUATION_COLUMNS, POOLED, SuccessRow, page_columns, success_table
 from oat.tables.table import Table
@@ -39,7 +39,7 @@ def policy_table(title: str, summaries: Sequence[Summary]) -> Table:
         )
         for policy, pooled in overall(summaries).items()
     ]
-    notes = ("overall: every task counts alike", "tokens, ms: per chunk")
+    notes = (*_stand_ins(summaries), "overall: every task counts alike", "tokens, ms: per chunk")
     return success_table(title, rows, page_columns(tasks), notes)
 
 
@@ -55,10 +55,15 @@ def _notes(summaries: Sequence[Summary]) -> Iterator[str]:
         if conditions < episodes:
             met = count_nouns(conditions, "initial condition")
             yield f"{episodes} episodes from {met}: repeats are clusters in 95 %"
+    yield from _stand_ins(summaries)
     yield "n: episodes; tokens and milliseconds are per chunk"
     for each in summaries:
         if each.task != POOLED:
             yield from _problems(each)
+
+
+def _stand_ins(summaries: Sequence[Summary]) -> tuple[str, ...]:
+    return note_stand_ins(" and ".join(sorted({each.stand_ins for each in summaries if each.stand_ins})))
 
 
 def _problems(summary: Summary) -> Iterator[str]:

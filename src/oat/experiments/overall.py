@@ -6,6 +6,7 @@ from statistics import mean
 
 from oat.evaluation.records import EpisodeRecord
 from oat.evaluation.statistics import success_rate
+from oat.evaluation.summaries import join_stand_ins, note_stand_ins
 from oat.experiments import simulation
 from oat.experiments.paper import numbers as paper
 from oat.experiments.paper.claims import BETTER_THAN_RIVALS, MONOTONE
@@ -65,6 +66,8 @@ def _about(study: Study, tasks: Mapping[str, Sequence[str]], found: Mapping[str,
     lacking = [name for name in found if name not in tasks]
     lacking += [f"{name}: {', '.join(told)}" for name in tasks if (told := absences(found[name]))]
     yield from not_run(lacking)
+    assets = {name: join_stand_ins(record for row in found[name] for record in row.records) for name in tasks}
+    yield from note_stand_ins(", ".join(f"{each} of {name}" for name, each in assets.items() if each))
     yield "paper: the mean over its tasks of these benchmarks"
 
 

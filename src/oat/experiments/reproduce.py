@@ -12,6 +12,7 @@ from oat.experiments.study.methods import Method
 from oat.experiments.study.publish import publish
 from oat.experiments.study.scales import SCALES
 from oat.experiments.study.scheduler import Submit, open_workers, perform_all
+from oat.experiments.study.starts import with_starts
 from oat.experiments.study.study import Study
 from oat.io.locks import exclusive
 from oat.sims.rendering import INSTALL_COMMAND, graphics_library
@@ -73,7 +74,7 @@ def _run(study: Study, name: str, methods: Sequence[str], submit: Submit, jobs: 
     _measure(budget, untimed, submit)
     perform_all(study.runs(evaluations, budget), submit, jobs)
     if experiment.measure is not None:
-        submit(experiment.measure, study).result()
+        submit(with_starts, study.folder, experiment.measure, study).result()
 
 
 def _measure(budget: StepBudget, methods: Sequence[Method], submit: Submit) -> None:

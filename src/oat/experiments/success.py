@@ -9,9 +9,10 @@ from oat.evaluation.comparisons import compare_policies
 from oat.evaluation.config import Measure
 from oat.evaluation.protocol import protocol_name
 from oat.evaluation.records import EpisodeRecord
-from oat.evaluation.summaries import Summary, summarize
+from oat.evaluation.summaries import Summary, join_stand_ins, note_stand_ins, summarize
 from oat.experiments.study.runs import commit
 from oat.experiments.study.study import EvaluationRun, Study
+from oat.sims import find_simulator
 from oat.tables.interval import NOT_AVAILABLE, count_nouns
 from oat.tables.success import POOLED, TASK_BY_TASK_COLUMNS, Column, SuccessRow, study_columns, success_table
 from oat.tables.table import Table
@@ -103,7 +104,7 @@ def study_table(
     cells = [_success_row(row, (paper or {}).get(row.label)) for row in rows]
     decided = (decide(claim, chain, rows, alike=alike) for claim, chain in claims)
     told = circumstances(study, [row.minutes for row in rows])
-    notes = (*told, *_about(rows, len(tasks)), *_ways(rows, alike=alike), *decided)
+    notes = (*told, *_about(study, rows), *_ways(rows, alike=alike), *decided)
     return success_table(title, cells, (*study_columns(tasks), *more), notes)
 
 
@@ -134,7 +135,7 @@ def task_table(study: Study, title: str, rows: Sequence[Row], paper: Mapping[str
         for task in study.tasks
         for row in rows
     ]
-    notes = (*circumstances(study), *_about(rows, len(study.tasks)))
+    notes = (*circumstances(study), *_about(study, rows))
     return success_table(title, cells, TASK_BY_TASK_COLUMNS, notes)
 
 
@@ -181,8 +182,9 @@ def absences(rows: Iterable[Row]) -> list[str]:
     return told
 
 
-def _about(rows: Sequence[Row], tasks: int) -> Iterator[str]:
+def _about(study: Study, rows: Sequence[Row]) -> Iterator[str]:
     """Yield notes on how many episodes and seeds there are, and what went wrong in them."""
+    tasks = len(study.tasks)
     yield from not_run(absences(rows))
     groups: dict[tuple[int, int], list[str]] = {}
     for row in rows:
@@ -197,8 +199,10 @@ def _about(rows: Sequence[Row], tasks: int) -> Iterator[str]:
         between = "; ± seeds: between trainings" if any(row.training_seeds > 1 for row in rows) else ""
         yield f"95 % and p: over initial conditions, for these policies as trained{between}"
         commits = sorted({each for row in rows for each in row.commits}) or ["unknown"]
-        sources = sorted({record.demonstrator for row in rows for record in row.records})
+        simulator = find_simulator(study.sim)
+        sources = sorted({simulator.who_demonstrated(record.demonstrator) for row in rows for record in row.records})
         yield f"evaluated at commit {' and '.join(commits)}, {' and '.join(sources)} demonstrations"
+        yield from note_stand_ins(join_stand_ins(record for row in rows for record in row.records))
         yield "the paper's policies see images and were trained for longer, with 5 seeds"
 
 

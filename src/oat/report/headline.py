@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from oat.evaluation.comparisons import by_condition
-from oat.evaluation.statistics import compare_paired
+from oat.evaluation.comparisons import compare_policies, shared_conditions
 from oat.evaluation.summaries import Summary, by_policy
 from oat.report.datasets import NamedDataset
 from oat.report.measured_tokenizers import MeasuredTokenizer, best_ordered, most_comparable
@@ -100,22 +99,16 @@ def _about_more_tokens(group: RolloutGroup) -> Iterator[str]:
         rows = [row for row in group.overall if group.methods[row.policy] == method]
         few = min(rows, key=lambda row: row.tokens_per_chunk)
         many = max(rows, key=lambda row: row.tokens_per_chunk)
-        with_few = by_condition(records[few.policy])
-        with_many = by_condition(records[many.policy])
+        sides = (records[few.policy], records[many.policy])
         # A paired test needs initial conditions that both met.
-        shared = [condition for condition in with_few if condition in with_many]
-        if few is many or not shared:
+        if few is many or not shared_conditions(*sides):
             continue
-        comparison = compare_paired(
-            [with_few[condition] for condition in shared],
-            [with_many[condition] for condition in shared],
-            [task for task, _ in shared],
-        )
+        comparison = compare_policies(*sides)
         verdicts = {"second": f"{many.policy} is better", "first": f"{few.policy} is better"}
         change = format_percent(comparison.difference.estimate, "+.1f")
         yield (
             f"From {few.policy} to {many.policy} success changes by {change} points "
-            f"({_interval(comparison.difference, '+')}) on the {len(shared)} initial conditions that both met: "
+            f"({_interval(comparison.difference, '+')}) on the {comparison.pairs} initial conditions that both met: "
             f"{verdicts.get(comparison.verdict, 'undecided')} (p = {comparison.p_value:.2g})."
         )
 

@@ -15,6 +15,8 @@ SIMULATORS: dict[str, str | type[Simulator]] = {
     "detour": "oat.sims.detour:Detour",
 }
 """By name the class of every benchmark, or MODULE:CLASS, so that a module is imported only when it is needed."""
+STARTS_VARIABLE = "OAT_STARTS_DIR"
+"""Names a folder whose stored starts come before those in the cache; what is used of the latter is copied to it."""
 
 
 def check_simulator(name: str) -> None:

@@ -29,6 +29,7 @@ from oat.errors import MissingExtra, SimulatorError
 from oat.interfaces import Expert, ExpertConfig, Simulator, Split
 from oat.io.extras import DISTRIBUTION, import_extra
 from oat.protocol import Protocol
+from oat.sims.assets import STAND_IN, explain_missing_files, has_stand_ins
 from oat.sims.libero_experts import demonstrate
 from oat.sims.robosuite import BUILD_OPTIONS, RobosuiteEnv, arm_controller, import_robosuite
 from oat.sims.scripted import ScriptedExpert, step_limit
@@ -72,6 +73,11 @@ def import_libero() -> ModuleType:
     return libero
 
 
+def _package(libero: ModuleType) -> Path:
+    """Return the folder of LIBERO's package."""
+    return Path(str(libero.__file__)).parent
+
+
 def find_assets(package: Path) -> Path:
     """Return the folder of meshes and textures: the one that is named, else where LIBERO looks itself."""
     named = os.environ.get(ASSETS_VARIABLE)
@@ -104,13 +110,14 @@ class LiberoEnv(RobosuiteEnv):
     def __init__(self, task: Any, cameras: tuple[str, ...] = (), image_size: int = 128) -> None:
         """Build the environment of a task, which is a line of LIBERO's own list."""
         libero = import_libero()
-        package = Path(str(libero.__file__)).parent
+        package = _package(libero)
         vars(libero)["_assets_path_cache"] = str(find_assets(package))  # else it would download them
         self._states = read_initial_states(package / "init_files" / SUITE / task.init_states_file)
         self._shown = cameras
         scene_cameras = tuple(dict.fromkeys(_CAMERAS.get(camera, camera) for camera in cameras))
         bddl_file = package / "bddl_files" / SUITE / task.bddl_file
-        super().__init__(lambda: _build(bddl_file), _SENSORS, scene_cameras, image_size, effects=True)
+        with explain_missing_files("LIBERO", DOWNLOAD_COMMAND):
+            super().__init__(lambda: _build(bddl_file), _SENSORS, scene_cameras, image_size, effects=True)
 
     def reset(self, condition: int) -> dict[str, np.ndarray]:
         """Begin an episode at a fixed state; it does not say where furniture stands, which is drawn within 2 cm."""
@@ -215,9 +222,12 @@ class Libero(Simulator):
 
     @property
     def version(self) -> str:
-        """Return the versions of LIBERO's package and of robosuite."""
-        robosuite = import_robosuite()
-        return f"praxis-libero {importlib.metadata.version('praxis-libero')}, robosuite {robosuite.__version__}"
+        """Return the versions of LIBERO's package and of robosuite, and whether some assets are not LIBERO's own."""
+        libero = import_libero()
+        versions = f"praxis-libero {importlib.metadata.version('praxis-libero')}"
+        versions += f", robosuite {import_robosuite().__version__}"
+        assets = find_assets(_package(libero))
+        return f"{versions}, {STAND_IN} meshes and textures" if has_stand_ins(assets) else versions
 
     @cached_property
     def _tasks(self) -> dict[str, Any]:

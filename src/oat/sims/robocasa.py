@@ -90,6 +90,8 @@ class RoboCasaEnv(RobosuiteEnv):
     """Simulate one task, in another kitchen for every condition."""
 
     onlooker = "robot0_agentview_center"
+    start = ""
+    """The fingerprint of the stored start of this episode; empty where it began elsewhere."""
 
     def __init__(self, task: str, cameras: tuple[str, ...] = (), image_size: int = 128) -> None:
         robosuite = import_robosuite()
@@ -116,8 +118,10 @@ class RoboCasaEnv(RobosuiteEnv):
 
     def draw(self, seed: int) -> dict[str, np.ndarray]:
         """Begin an episode of a demonstration, in a kitchen that is drawn and not kept, and that no condition has."""
+        self.start = ""
         self.env.unset_ep_meta()
-        return super().reset(2**31 + seed)
+        with explain_missing():
+            return super().reset(2**31 + seed)
 
     def reset(self, condition: int) -> dict[str, np.ndarray]:
         """Begin an episode at the stored start of a condition, which is drawn where there is none yet."""
@@ -128,19 +132,22 @@ class RoboCasaEnv(RobosuiteEnv):
             path = self._starts.path(condition)
             raise SimulatorError(f"the kitchen of {path} cannot be rebuilt with these assets and packages: remove it")
         self.show(start.state)
+        self.start = start.fingerprint
         return self._begin()
 
     def _draw(self, condition: int) -> Start:
         """Draw a kitchen, and return it as it is when it is rebuilt, which draws nothing."""
         self.env.unset_ep_meta()
         self.env.rng.bit_generator.state = np.random.default_rng(condition).bit_generator.state
-        self.env.reset()
+        with explain_missing():
+            self.env.reset()
         kitchen = json.loads(json.dumps(self.env.get_ep_meta(), default=np.ndarray.tolist))
         self._rebuild(kitchen)
         return Start(kitchen, fingerprint(self.env.sim.model._model), self.simulator_state)
 
     def _rebuild(self, kitchen: dict[str, Any]) -> None:
         """Build a kitchen from its description; what that leaves open is drawn from the same seed every time."""
+        self.start = ""
         self.env.set_ep_meta(copy.deepcopy(kitchen))
         with explain_missing():
             super().reset(0)

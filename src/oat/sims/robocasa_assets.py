@@ -1,8 +1,8 @@
 """Point RoboCasa at its models and textures, which are not part of its package, and let it write nowhere near them.
 
-`OAT_ROBOCASA_ASSETS` names a folder with the whole download, or a small set with stand-ins, which says so in a file
-PROVENANCE.json. RoboCasa writes a file beside every object that it loads, so it works on a copy of the folders whose
-files are links. `python -m oat.sims.robocasa_assets` downloads the whole set into RoboCasa's package.
+`OAT_ROBOCASA_ASSETS` names a folder with the whole download, or a small set with stand-ins. RoboCasa writes a file
+beside every object that it loads, so it works on a copy of the folders whose files are links. `python -m
+oat.sims.robocasa_assets` downloads the whole set into RoboCasa's package.
 """
 
 import hashlib
@@ -23,6 +23,7 @@ from typing import Any
 
 from oat.errors import MissingExtra, SimulatorError, UnknownName
 from oat.io.extras import DISTRIBUTION, import_extra
+from oat.sims.assets import STAND_IN, explain_missing_files, has_stand_ins
 from oat.sims.robosuite import import_robosuite
 
 ASSETS_VARIABLE = "OAT_ROBOCASA_ASSETS"
@@ -31,7 +32,6 @@ INSTALL_COMMAND = (
     "praxis-robocasa==1.0.0"
 )
 DOWNLOAD_COMMAND = "python -m oat.sims.robocasa_assets"
-PROVENANCE = "PROVENANCE.json"
 _PARTS = ("arenas", "fixtures", "objects", "scenes", "textures")
 _WANTED = {"numpy": "2.2.5", "mujoco": "3.3.1"}  # what RoboCasa insists on; others work
 _REGISTRIES = {"aigen": "aigen_objs"}  # object collections whose folder has another name
@@ -52,8 +52,9 @@ def describe_numbers(numbers: Sequence[int]) -> str:
 def explain_missing() -> Iterator[None]:
     """Name the command that fetches assets where RoboCasa does not find a file or an entry in a list."""
     try:
-        yield
-    except (FileNotFoundError, KeyError) as error:
+        with explain_missing_files("RoboCasa", DOWNLOAD_COMMAND, _within_assets):
+            yield
+    except KeyError as error:
         raise SimulatorError(f"RoboCasa's assets lack {error}: fetch them with `{DOWNLOAD_COMMAND}`") from error
 
 
@@ -64,14 +65,9 @@ class Assets:
     folder: Path
 
     @property
-    def stand_in(self) -> bool:
-        """Return whether this is a small set in which some models and textures stand for others."""
-        return (self.folder / PROVENANCE).exists()
-
-    @property
     def name(self) -> str:
         """Return what records and tables call these assets."""
-        return "stand-in kitchen" if self.stand_in else "full kitchens"
+        return f"{STAND_IN} kitchen" if has_stand_ins(self.folder) else "full kitchens"
 
     @cached_property
     def digest(self) -> str:
@@ -163,6 +159,13 @@ def use_assets(assets: Assets) -> None:
 
 _WORKING_COPIES: list[tempfile.TemporaryDirectory[str]] = []
 """The copies of this process, which vanish with it."""
+
+
+def _within_assets(file: str) -> str:
+    """Return where a file of a working copy is among the assets that the user knows."""
+    for copy in _WORKING_COPIES:
+        file = file.removeprefix(f"{copy.name}/")
+    return file
 
 
 def _link_tree(source: Path) -> Path:

@@ -21,7 +21,7 @@ def step_limit(mean_length: float, own: int) -> int:
 
     `mean_length` is the mean over experts' successes in the slowest task (results/experts.md). Three times as much, in
     whole hundreds, is enough for whoever succeeds at all, and what is beyond it costs hours of simulating failures.
-    More than the benchmark's own limit would make its results incomparable.
+    A benchmark has one limit here; where it has several itself, `own` is the largest: beyond it nothing is comparable.
     """
     return min(own, 100 * round(_PATIENCE * mean_length / 100))
 

@@ -184,6 +184,14 @@ def push(hand: Hand, target: Target, done: Callable[[], bool], grip: float = CLO
         yield hand.toward(target(), hand.manner.gain, grip)
 
 
+def pull(hand: Hand, target: Target, way: np.ndarray, done: Callable[[], bool], limit: int = 100) -> Actions:
+    """Grasp a handle and draw it in a direction until something has happened; let go."""
+    yield from grasp(hand, target)
+    rotation = hand.rotation
+    yield from push(hand, lambda: Pose(hand.position + way, rotation), done, CLOSED, limit)
+    yield from hand.stay(_OPENING, OPEN)
+
+
 def turn(hand: Hand, target: Target, done: Callable[[], bool], way: float, limit: int = 60) -> Actions:
     """Grasp a knob from above and turn it one way (1 is counter-clockwise) until something has happened; let go."""
     yield from grasp(hand, target)

@@ -13,7 +13,7 @@ import numpy as np
 
 from oat.errors import InvalidOption, OatError, SimulatorError
 from oat.evaluation.videos import Film
-from oat.interfaces import Environment, Filmable, Simulator
+from oat.interfaces import Environment, Filmable, Simulator, StoresStarts
 from oat.protocol import Protocol
 from oat.sims import find_simulator
 
@@ -62,6 +62,8 @@ class Segment:
     """Seconds that executing the actions took."""
     video: bytes | None = None
     """The video of the whole episode, when it has ended and was filmed."""
+    start: str = ""
+    """The fingerprint of the stored start that the episode began at, if there is one."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,8 @@ class EnvironmentWorker:
             self.film.expose(last=True)
             video = self.film.develop()
         taken = np.array(executed, np.float32)
-        return Segment(history, taken, success, self.score, self.best_score, ended, seconds, video)
+        start = self._environment.start if isinstance(self._environment, StoresStarts) else ""
+        return Segment(history, taken, success, self.score, self.best_score, ended, seconds, video, start)
 
 
 class WorkerGroup:

@@ -11,6 +11,7 @@ from oat.experiments.paths import PATHS_FOLDER
 from oat.experiments.real import TRIALS_FOLDER
 from oat.experiments.study.budget import STEP_SECONDS_FILE
 from oat.experiments.study.runs import DONE_FOLDER, marker
+from oat.experiments.study.starts import STARTS_FOLDER
 from oat.io.atomic import staged_file
 
 _COPIED = (
@@ -22,11 +23,12 @@ _COPIED = (
     "figures/*",
     f"{TRIALS_FOLDER}/*.jsonl",
     f"{PATHS_FOLDER}/*.npz",
+    f"{STARTS_FOLDER}/**/*.npz",
 )
 
 
 def publish(study: Path, target: Path) -> None:
-    """Copy finished evaluations' records, compressed, and trials, paths, commands, times, tables and figures.
+    """Copy finished evaluations' records, compressed, and trials, paths, starts, commands, times, tables and figures.
 
     `--out` can be the target, with --only-tables.
     """

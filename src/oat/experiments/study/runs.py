@@ -13,6 +13,7 @@ from typing import Any
 import oat
 from oat.errors import InvalidOption
 from oat.evaluation.config import EvalConfig
+from oat.experiments.study.starts import with_starts
 from oat.io.atomic import staged_file
 from oat.io.checkpoints import LOG_FILE, weights_hash
 from oat.io.commands import command_line
@@ -154,7 +155,7 @@ class Run:
         begin = time.perf_counter()
         # A data set appears whole or not at all; trainings and evaluations continue where they were interrupted.
         if not (isinstance(self.config, CollectConfig) and self.config.out.exists()):
-            perform(self.config)
+            with_starts(self.folder, perform, self.config)
         weights = weights_hash(self.config.out)
         if self._set_aside.exists():
             self._check_made_again(weights)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from oat.data.episodes import IMAGES
 from oat.errors import InvalidOption
 from oat.evaluation.config import DecodingName, EvalConfig
 from oat.evaluation.records import EpisodeRecord, find_records, read_records
@@ -13,6 +14,7 @@ from oat.experiments.study.decodings import DecodingRun
 from oat.experiments.study.methods import Method
 from oat.experiments.study.runs import DONE_FOLDER, Run, marker, read_result
 from oat.experiments.study.scales import Scale
+from oat.interfaces import ExpertConfig
 from oat.policies import TokenDecoding
 from oat.sims import find_simulator, load_simulator
 from oat.sims.config import CollectConfig, SimulatorName
@@ -141,13 +143,17 @@ class Study:
         return list(runs.values())
 
     def demonstrations(self) -> Run:
-        """Return the run in which a scripted expert demonstrates the tasks."""
+        """Return the run in which a scripted expert demonstrates the tasks before the cameras that policies see."""
         if find_simulator(self.sim).demonstrator != "scripted":
             raise InvalidOption(f"{self.sim} has no scripted expert: name demonstrations with --data")
         out = self.folder / DEMONSTRATIONS
         episodes = self.scale.demonstrations_for(self.sim)
+        cameras = tuple(key.removeprefix(IMAGES) for key in self.observe if key.startswith(IMAGES))
         # One worker, because several runs go at a time; the demonstrations are the same with any number.
-        return Run(self.folder, DEMONSTRATIONS, CollectConfig(self.sim, self.tasks, out, episodes=episodes, workers=1))
+        config = CollectConfig(
+            self.sim, self.tasks, out, episodes=episodes, expert=ExpertConfig(cameras=cameras), workers=1
+        )
+        return Run(self.folder, DEMONSTRATIONS, config)
 
     def tokenizer(self, method: Method, seed: int, steps: int | None) -> Run:
         """Return the run that fits a method's tokenizer."""
