@@ -87,6 +87,7 @@ def test_the_command_trains_a_policy_that_can_be_used(data: Path, tmp_path: Path
     assert isinstance(policy, AutoregressivePolicy)
     expected = {"data": str(data), "validation": 0.1, "seed": 0, "demonstrator": "unknown"}
     assert policy.training_record.to_json().items() >= expected.items()
+    assert policy.config.varied  # nobody noted who demonstrated: it may have been people
     chunks = list(policy.stream(_observation(data)))
     assert len(chunks) == 8
     assert chunks[-1].actions.shape == (3, HORIZON, DIM)

@@ -32,8 +32,8 @@ class DecodingFlags(Protocol):
         ...
 
     @property
-    def temperature(self) -> float | tuple[float, ...]:
-        """Return what divides the logits, for all tokens or for each."""
+    def temperature(self) -> float | tuple[float, ...] | None:
+        """Return what divides the logits, for all tokens or for each; None as the policy was trained for."""
         ...
 
     @property

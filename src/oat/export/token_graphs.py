@@ -58,6 +58,8 @@ class TokenShape:
     """Whether the actions graph can make exact what the tokens chose."""
     greedy: bool = False
     """Whether the most likely tokens are taken unless a decoding says otherwise."""
+    varied: bool = False
+    """Whether demonstrators differed, so that sampled tokens alone are, unless a decoding says otherwise."""
 
     @classmethod
     def of(cls, policy: AutoregressivePolicy) -> "TokenShape":
@@ -74,6 +76,7 @@ class TokenShape:
             width.head_dim,
             policy.remainder is not None,
             policy.config.greedy,
+            policy.limits.varied,
         )
 
 
@@ -206,7 +209,13 @@ class GraphTokenPolicy(TokenPredictor, GraphPolicy):
         shape = self.shape
         horizon = self.space.action_horizon
         return TokenLimits(
-            shape.tokenizer, shape.prefix_decodable, shape.longest, horizon, shape.remainder, shape.greedy
+            shape.tokenizer,
+            shape.prefix_decodable,
+            shape.longest,
+            horizon,
+            shape.remainder,
+            shape.greedy,
+            shape.varied,
         )
 
     def generate(

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from oat.data.normalize import Normalizer
 from oat.errors import CheckpointError, InvalidOption
+from oat.interfaces import UNKNOWN_DEMONSTRATOR
 from oat.io.training_record import Measures
 from oat.policies.config import AutoregressiveConfig, PolicyConfig
 from oat.policies.context import ContextConfig, Values
@@ -69,7 +70,7 @@ class AutoregressivePolicy(TokenPredictor, Policy):
         size = config or AutoregressiveConfig()
         lattice = tokenizer.lattice()
         if isinstance(size, AutoregressiveConfig):  # the base refuses others
-            size = size.for_lattice(lattice is not None, tokenizer.kind)
+            size = size.for_lattice(lattice is not None, tokenizer.kind).for_demonstrator(UNKNOWN_DEMONSTRATOR)
         super().__init__(context, tokenizer.space, size)
         # Frozen: were the tokenizer to learn, the policy's targets would move.
         self.tokenizer = tokenizer.requires_grad_(False).eval()
@@ -91,13 +92,15 @@ class AutoregressivePolicy(TokenPredictor, Policy):
 
     @classmethod
     def for_training(cls, setup: PolicySetup, config: PolicyConfig) -> "AutoregressivePolicy":
-        """Return a policy with random weights over the tokenizer, long enough for its training chunks."""
+        """Return a policy with random weights over the tokenizer, long enough for its training chunks, which acts as
+        suits those who demonstrated."""
         assert setup.tokenizer is not None
+        assert isinstance(config, AutoregressiveConfig)
         tokenizer = setup.tokenizer
         longest = None
         if not tokenizer.total and setup.longest_tokens is not None:
             longest = min(tokenizer.max_tokens, round(_MARGIN * setup.longest_tokens))
-        return cls(setup.context, tokenizer, config, longest)
+        return cls(setup.context, tokenizer, config.for_demonstrator(setup.demonstrator), longest)
 
     @classmethod
     def restoring(
@@ -125,6 +128,7 @@ class AutoregressivePolicy(TokenPredictor, Policy):
             self.space.action_horizon,
             self.remainder is not None,
             self.config.greedy,
+            bool(self.config.varied),
         )
 
     @property

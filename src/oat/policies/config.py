@@ -80,6 +80,9 @@ class AutoregressiveConfig(PolicyConfig):
     none."""
     greedy: bool = added(False)
     """Whether chunks are made of the most likely tokens unless a decoding says otherwise; the paper's are sampled."""
+    varied: bool | None = added(False)
+    """Whether demonstrators differ in way and pace, as people do: then chunks are of sampled tokens alone unless a
+    decoding says otherwise. None asks the data who demonstrated; if nobody knows, it was people."""
     mlp_width: int = added(512)
     """Numbers in each layer of the remainder's residual MLP."""
     mlp_depth: int = added(3)
@@ -112,6 +115,11 @@ class AutoregressiveConfig(PolicyConfig):
             raise InvalidOption(f"the tokens of {tokenizer} are not points of a lattice: leave out --codes lattice")
         return replace(self, codes="classes", soft_targets=0.0)
 
+    def for_demonstrator(self, demonstrator: str) -> "AutoregressiveConfig":
+        """Return the configuration for demonstrations by a program, which does the same wherever it sees the same, or
+        else by people."""
+        return self if self.varied is not None else replace(self, varied=demonstrator != "scripted")
+
     @classmethod
     def presets(cls) -> Mapping[str, "Preset"]:
         """Return the presets that kinds share; all but the paper's use what the tokenizer knows of its tokens."""
@@ -121,7 +129,9 @@ class AutoregressiveConfig(PolicyConfig):
 def _knowing(preset: "Preset") -> "Preset":
     """Return a preset whose policy knows near codes, takes the likely ones, makes them exact, and is decayed more."""
     size = preset.model
-    model = AutoregressiveConfig(size.width, size.layers, codes="auto", soft_targets=0.6, remainder=10.0, greedy=True)
+    model = AutoregressiveConfig(
+        size.width, size.layers, codes="auto", soft_targets=0.6, remainder=10.0, greedy=True, varied=None
+    )
     return Preset(model, replace(preset.training, weight_decay=0.05))
 
 

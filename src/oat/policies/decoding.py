@@ -14,6 +14,8 @@ from oat.errors import InvalidOption
 from oat.policies.choosing import MEDOID, ChoosingRule
 from oat.policies.stopping import DepthRule
 
+_PEOPLES_TEMPERATURE = 0.5  # acts well on PushT whether 8 or 16 actions are executed; 1 only with 8, 0 only with 16
+
 Each = TypeVar("Each")
 
 
@@ -190,7 +192,8 @@ class DecodingOptions:
 
     num_tokens: tuple[int | None, ...] = ()
     """Prefix lengths, one decoding for each; by default all tokens, counted where every prefix decodes."""
-    temperature: float | tuple[float, ...] = TokenDecoding.temperature
+    temperature: float | tuple[float, ...] | None = None
+    """What divides the logits; None as the policy was trained for."""
     top_k: int | tuple[int | None, ...] | None = TokenDecoding.top_k
     greedy: bool | None = None
     """Whether to take the most likely token; None as the policy was trained for, unless sampling is described."""
@@ -207,7 +210,7 @@ class DecodingOptions:
     @classmethod
     def paper(cls, num_tokens: tuple[int | None, ...] = (), num_actions: int | None = None) -> "DecodingOptions":
         """Return what the paper's policies do: sample among the ten most likely tokens, which decide alone."""
-        return cls(num_tokens, greedy=False, num_actions=num_actions, remainder=False)
+        return cls(num_tokens, TokenDecoding.temperature, greedy=False, num_actions=num_actions, remainder=False)
 
     @property
     def sampling(self) -> bool:
@@ -239,9 +242,19 @@ class TokenLimits:
     """The most tokens of a chunk, an end of the sequence not counted."""
     action_horizon: int
     remainder: bool = False
-    """Whether the policy has a remainder, which it uses unless it is asked for tokens alone."""
+    """Whether the policy has a remainder."""
     greedy: bool = False
     """Whether it takes the most likely tokens unless it is asked to sample."""
+    varied: bool = False
+    """Whether demonstrators differed, so that it samples, and leaves out the remainder, unless it is asked not to: the
+    mean of people's ways, and of their hesitations, stands still for ever."""
+
+    @property
+    def usual(self) -> TokenDecoding:
+        """Return how the policy decodes all tokens unless it is asked for something else."""
+        if self.varied:
+            return TokenDecoding(temperature=_PEOPLES_TEMPERATURE)
+        return TokenDecoding(greedy=self.greedy, remainder=self.remainder)
 
     def check(self, decoding: Decoding) -> None:
         """Raise `InvalidOption` for a decoding that is beyond these limits."""

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from oat.data.normalize import Normalizer
+from oat.interfaces import UNKNOWN_DEMONSTRATOR
 from oat.policies.context import ContextConfig, Values
 from oat.policies.decoding import Decoding
 from oat.tokenizers.base import BaseTokenizer
@@ -31,6 +32,8 @@ class PolicySetup:
     """Given to kinds whose configuration says that they take one."""
     longest_tokens: int | None = None
     """The most tokens of a training chunk, where they were counted."""
+    demonstrator: str = UNKNOWN_DEMONSTRATOR
+    """Who demonstrated."""
 
 
 @dataclass(frozen=True)

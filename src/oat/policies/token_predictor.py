@@ -112,7 +112,7 @@ class TokenPredictor(BasePredictor):
 
     @property
     def default_decoding(self) -> TokenDecoding:
-        return TokenDecoding(greedy=self.limits.greedy, remainder=self.limits.remainder)
+        return self.limits.usual
 
     def check_decoding(self, decoding: Decoding) -> None:
         """Raise `InvalidOption` for a decoding beyond the limits, or with a rule that is not for this policy."""
@@ -125,14 +125,18 @@ class TokenPredictor(BasePredictor):
     def make_decodings(self, options: DecodingOptions) -> Iterator[TokenDecoding]:
         """Yield a decoding for every prefix length and every stopping rule that the options ask for."""
         limits = self.limits
-        greedy = limits.greedy and not options.sampling if options.greedy is None else options.greedy
-        remainder = limits.remainder if options.remainder is None else options.remainder
+        usual = limits.usual
+        greedy = usual.greedy and not options.sampling if options.greedy is None else options.greedy
+        # The most likely tokens are the same at any temperature, and so is their name.
+        usual_temperature = TokenDecoding.temperature if greedy else usual.temperature
+        temperature = usual_temperature if options.temperature is None else options.temperature
+        remainder = usual.remainder if options.remainder is None else options.remainder
         counted = limits.longest if self.anytime else None
         for count in options.num_tokens or (counted,):
             for stop in options.stop or (None,):
                 yield TokenDecoding(
                     count,
-                    options.temperature,
+                    temperature,
                     options.top_k,
                     greedy,
                     options.num_actions,

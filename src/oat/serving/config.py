@@ -33,9 +33,9 @@ class ServeConfig:
     decoding: DecodingName = "usual"
     """How tokens become a chunk: as the policy was trained for, without its remainder, or as in the paper, sampled and
     without."""
-    temperature: float | tuple[float, ...] = 1.0
+    temperature: float | tuple[float, ...] | None = None
     """Temperature of token sampling, or those of the first token, the second, …, of which the last holds for the rest;
-    one other than 1 samples."""
+    by default that which the policy was trained for, if it samples at all."""
     top_k: int | tuple[int, ...] = 10
     """Sample among this many most likely tokens, 0 for all; for all tokens, or for the first, the second, …; a number
     other than 10 samples."""

@@ -168,19 +168,21 @@ def train_policy(config: TrainPolicyConfig) -> None:
     windows, held_out = (Windows(episodes.select(ids), window) for ids in (train_ids, held_out_ids))
     torch.manual_seed(config.seed)
     taught = None
+    demonstrator = config.demonstrator or read_demonstrator(config.data)
     if tokenizer is None:
         normalizer = Normalizer.from_statistics(action_statistics(windows, transform), config.normalization)
-        setup = PolicySetup(context, space, normalizer)
+        setup = PolicySetup(context, space, normalizer, demonstrator=demonstrator)
     else:
         taught = cache_tokens(tokenizer, windows, config.search) if tokenizer.caches_tokens else None
-        setup = PolicySetup(context, space, tokenizer.normalizer, tokenizer, None if taught is None else taught.longest)
+        longest = None if taught is None else taught.longest
+        setup = PolicySetup(context, space, tokenizer.normalizer, tokenizer, longest, demonstrator)
     policy = kind.for_training(setup, config.model)
     policy.context.fit(windows.episodes)
     normalization = config.normalization if tokenizer is None else tokenizer.training_record.normalization
     policy.training_record = replace(
         begin_record("train", config, episodes),
         normalization=normalization,
-        demonstrator=config.demonstrator or read_demonstrator(config.data),
+        demonstrator=demonstrator,
     )
     vision_learning_rate = 1.0 if config.vision_backbone is None else config.vision_learning_rate
     task = PolicyTraining(windows, held_out, vision_learning_rate, policy, taught, config.search)
