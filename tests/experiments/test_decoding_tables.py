@@ -105,6 +105,15 @@ def test_no_evaluation_repeats_another(tmp_path: Path) -> None:
     assert main <= runs.keys()
 
 
+def test_regression_is_a_way_of_its_own_where_people_demonstrated(tmp_path: Path) -> None:
+    exact = {}
+    for sim in ("metaworld", "pusht"):
+        study = Study(SCALES["cpu"], sim, tmp_path / sim)
+        exact[sim] = {run.name for run in decoding_rules.evaluations(study) if "exact" in run.name and run.seed == 0}
+    names = (f"records/{method}-seed0-exact" for method in ("oat", "oat-unordered", "quest"))
+    assert exact == {"metaworld": set(), "pusht": {each + end for each in names for end in ("", "-execute8")}}
+
+
 def test_a_study_that_was_cut_short_compares_what_both_have_met(folder: Path) -> None:
     """A rule with fewer training seeds than all tokens is held against the same episodes of these."""
     study = Study(SCALES["smoke"], "detour", folder)

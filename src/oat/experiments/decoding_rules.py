@@ -11,6 +11,7 @@ from oat.experiments.study.decodings import DecodingRun
 from oat.experiments.study.methods import DP, OAT, QUEST, UNORDERED, Method
 from oat.experiments.study.study import EvaluationRun, Study
 from oat.experiments.success import Row, study_table, training_steps, with_seed
+from oat.sims import find_simulator
 from oat.tables.success import COST_COLUMNS
 from oat.tables.table import Table
 
@@ -38,8 +39,10 @@ _ORDERED_RULES = (
     DecodingRun(f"contrast of {_SAMPLES}", "contrast", {**_TOKENS, **_SEVERAL, "choose": "contrast"}),
     DecodingRun("T = 1 … 0.25", "t-falling", {**_TOKENS, "temperature": (1.0, 0.7, 0.5, 0.25)}),
 )
+_EXACT = DecodingRun("made exact by regression", "exact", {"greedy": True, "remainder": True})
+"""As policies of scripted demonstrations are trained to; where people demonstrated, it is a way like the others."""
 _MEDOID_REMAINDER = DecodingRun(
-    f"medoid of {_SAMPLES}, remainder", "medoid-remainder", {**_SEVERAL, "choose": "medoid"}
+    f"medoid of {_SAMPLES}, as trained", "medoid-remainder", {**_SEVERAL, "choose": "medoid"}
 )
 _DENOISING_RULES = (
     _USUAL,
@@ -80,7 +83,10 @@ def _small(study: Study) -> bool:
 def _rules(study: Study, execute: int | None) -> _Rules:
     if _small(study):
         return {OAT: (_MEDOID,)}
-    return _WHOLE if execute is None else _HALF
+    rules = _WHOLE if execute is None else _HALF
+    if find_simulator(study.sim).demonstrator == "scripted":
+        return rules
+    return {method: ways if method is DP else (*ways, _EXACT) for method, ways in rules.items()}
 
 
 def _compared(study: Study, execute: int | None) -> list[EvaluationRun]:
