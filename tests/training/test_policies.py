@@ -82,7 +82,8 @@ def _oat(*arguments: str | Path) -> str:
 def test_the_command_trains_a_policy_that_can_be_used(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "policy"
     recipe = ("--preset", "tiny", "--steps", "20", "--validate-every", "10", "--batch-size", "16")
-    _oat("train", "--data", data, "--tokenizer", _fit(data, "oat"), *recipe, "--out", out)
+    told = _oat("train", "--data", data, "--tokenizer", _fit(data, "oat"), *recipe, "--out", out)
+    assert "the data do not say who demonstrated, and are taken for people's" in told
     policy = load_policy(out)
     assert isinstance(policy, AutoregressivePolicy)
     expected = {"data": str(data), "validation": 0.1, "seed": 0, "demonstrator": "unknown"}

@@ -19,10 +19,11 @@ from oat.data.shuffle import Permutation, derive_key
 from oat.data.splits import split_episodes
 from oat.data.transforms import transform_inputs
 from oat.errors import InvalidOption
-from oat.interfaces import Observation
+from oat.interfaces import UNKNOWN_DEMONSTRATOR, Observation
+from oat.io.notes import note
 from oat.io.training_record import Measures, TrainingRecord
 from oat.policies import POLICIES
-from oat.policies.config import AutoregressiveConfig
+from oat.policies.config import AutoregressiveConfig, PolicyConfig
 from oat.policies.context import VisionConfig, describe_context
 from oat.policies.decoding import Decoding, Noise
 from oat.policies.learning import Lesson, PolicySetup
@@ -169,6 +170,7 @@ def train_policy(config: TrainPolicyConfig) -> None:
     torch.manual_seed(config.seed)
     taught = None
     demonstrator = config.demonstrator or read_demonstrator(config.data)
+    _tell_whose_ways(config.model, demonstrator)
     if tokenizer is None:
         normalizer = Normalizer.from_statistics(action_statistics(windows, transform), config.normalization)
         setup = PolicySetup(context, space, normalizer, demonstrator=demonstrator)
@@ -187,6 +189,15 @@ def train_policy(config: TrainPolicyConfig) -> None:
     vision_learning_rate = 1.0 if config.vision_backbone is None else config.vision_learning_rate
     task = PolicyTraining(windows, held_out, vision_learning_rate, policy, taught, config.search)
     train(task, windows, replace(config.recipe, seed=config.seed), config.out, config.resume)
+
+
+def _tell_whose_ways(model: PolicyConfig, demonstrator: str) -> None:
+    """Say what is taken for granted where nobody noted who demonstrated."""
+    if isinstance(model, AutoregressiveConfig) and model.varied is None and demonstrator == UNKNOWN_DEMONSTRATOR:
+        note(
+            "the data do not say who demonstrated, and are taken for people's: the policy will act from sampled "
+            "tokens, and not from a mean of what was done; --demonstrator scripted or human settles it"
+        )
 
 
 def _action_space(config: TrainPolicyConfig, episodes: Episodes) -> ActionSpace:
