@@ -79,7 +79,7 @@ class Episode:
         before = self.states[-1]
         for action in actions:
             if self.over:
-                break
+                return  # a stretch that was cut off is held against none
             outcome = self.env.step(action)
             self.states.append(outcome.observation[STATE])
             self.score = max(self.score, outcome.score)

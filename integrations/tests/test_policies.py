@@ -16,7 +16,7 @@ from lerobot_policy_oat.modeling_oat import OATPolicy
 
 from oat.errors import InvalidObservation, InvalidOption, UnknownName
 from oat.interfaces import Observation
-from oat.policies import Noise, load_policy
+from oat.policies import AutoregressivePolicy, DecodingOptions, Noise, load_policy
 from oat.sims.metaworld_lerobot import IMAGE
 from oat.tokenizers.loading import load_tokenizer
 
@@ -119,6 +119,25 @@ def test_num_tokens_and_decoding_are_options(demos: Path) -> None:
         OATConfig(device="cpu", decoding="greedily")
     with pytest.raises(InvalidOption, match="leave out"):
         make("dp", demos, num_tokens=2)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_temperature_one_of_earlier_configurations_is_as_trained(kind: str, demos: Path) -> None:
+    policy = make(kind, demos, temperature=1.0)
+    (decoding,) = policy.policy.decodings(policy.config.decoding_options)
+    (usual,) = policy.policy.decodings(DecodingOptions())
+    assert decoding == usual
+
+
+@pytest.mark.parametrize(("demonstrator", "exact"), [("scripted", True), ("human", False), ("unknown", False)])
+def test_who_demonstrated_decides_how_a_policy_acts(
+    demonstrator: str, exact: bool, demos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lerobot_policy_oat.building.read_demonstrator", lambda _: demonstrator)
+    policy = make("oat", demos).policy
+    assert isinstance(policy, AutoregressivePolicy)
+    assert (policy.default_decoding.greedy, policy.default_decoding.remainder) == (exact, exact)
+    assert policy.training_record.demonstrator == demonstrator
 
 
 def test_a_given_tokenizer_is_used_and_must_fit(demos: Path, tmp_path: Path) -> None:

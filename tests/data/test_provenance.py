@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from oat.data.convert import convert_dataset
 from oat.data.episodes import WhenExists
 from oat.data.lerobot import LeRobotWriter
 from oat.data.provenance import PROVENANCE_PATH, read_demonstrator, read_provenance
@@ -24,6 +25,11 @@ def test_every_addition_is_remembered_in_order(tmp_path: Path) -> None:
     path = _write(_write(tmp_path / "set", "scripted"), "human", exists="append")
     assert read_provenance(path) == [{"expert": "scripted"}, {"expert": "human"}]
     assert read_demonstrator(path) == "human and scripted"
+
+
+def test_a_conversion_remembers_who_demonstrated(tmp_path: Path) -> None:
+    convert_dataset(_write(tmp_path / "set", "scripted"), tmp_path / "converted")
+    assert read_demonstrator(tmp_path / "converted") == "scripted"
 
 
 def test_what_was_not_recorded_is_unknown(tmp_path: Path) -> None:

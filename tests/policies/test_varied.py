@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from oat.export.export import export_policy
+from oat.errors import CheckpointError
+from oat.export.export import Agreement, export_policy
 from oat.export.loading import load_runtime
+from oat.io.commands import command_line
 from oat.policies import AutoregressivePolicy, DecodingOptions, TokenDecoding, load_policy
 from oat.policies.config import AutoregressiveConfig
 from oat.policies.learning import PolicySetup
+from oat.training.config import TrainPolicyConfig
 from tests.policies.small import CONFIG, CONTEXT, knowing, tokenizer_of
 
 SAMPLED = "K=8 T=0.5"
@@ -31,6 +34,20 @@ def test_who_demonstrated_decides_how_a_policy_acts(demonstrator: str, name: str
     policy = AutoregressivePolicy.for_training(setup, usual)
     assert policy.remainder is not None  # it is trained in any case: a decoding may want it
     assert _names(policy, DecodingOptions()) == [name]
+
+
+def test_the_paper_s_policy_samples_as_the_paper_s_whoever_demonstrated() -> None:
+    paper = AutoregressiveConfig.presets()["paper"].model
+    assert isinstance(paper, AutoregressiveConfig)
+    for demonstrator in ("scripted", "human"):
+        assert paper.for_demonstrator(demonstrator) == AutoregressiveConfig()
+
+
+@pytest.mark.parametrize("preset", ["cpu", "paper"])
+@pytest.mark.parametrize("varied", [True, False])
+def test_the_recorded_command_is_understood(preset: str, varied: bool) -> None:
+    config = TrainPolicyConfig.of(Path("data"), Path("out"), preset, varied=varied)
+    assert command_line("train", config).endswith(f"--varied {varied}")
 
 
 def test_who_says_it_outright_is_not_overruled() -> None:
@@ -63,3 +80,18 @@ def test_checkpoints_and_exports_keep_it(tmp_path: Path) -> None:
     export_policy(tmp_path / "policy", tmp_path / "export")
     for found in (load_policy(tmp_path / "policy"), load_runtime(tmp_path / "export")):
         assert _names(found, DecodingOptions()) == [SAMPLED]
+
+
+def test_an_export_is_checked_with_its_remainder_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    knowing("oat", greedy=True, remainder=1.0, varied=True).save(tmp_path / "policy")
+    asked = list[str]()
+
+    def compared(_first: object, _second: object, decoding: TokenDecoding) -> Agreement:
+        asked.append(decoding.name)
+        return Agreement(1.0, 1.0 if decoding.remainder else 0.0, 0.0)
+
+    monkeypatch.setattr("oat.export.export.compare", compared)
+    with pytest.raises(CheckpointError, match="the exported graphs do not agree"):
+        export_policy(tmp_path / "policy", tmp_path / "export")
+    assert asked == ["K=all T=0.5", "K=all T=0.5 remainder"]
+    assert not (tmp_path / "export").exists()

@@ -201,6 +201,7 @@ def test_a_run_is_resumed_as_it_was_started(data: Path, tmp_path: Path) -> None:
         "batch_size 16, not 8": replace(config, recipe=replace(FEW, batch_size=8)),
         "layers 2, not 4": replace(config, model=AutoregressiveConfig.presets()["cpu"].model),
         "obs_horizon 2, not 1": replace(config, obs_horizon=1),
+        "varied True, not False": replace(config, demonstrator="scripted"),
     }
     for what, another in changed.items():
         with pytest.raises(CheckpointError, match=f"the run was started with .*{what}"):

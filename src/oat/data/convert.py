@@ -2,12 +2,15 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from oat.data.episodes import CameraStorage, Episodes, WhenExists, open_dataset
 from oat.data.lerobot import LeRobotWriter, copy_episode
+from oat.data.provenance import read_demonstrator
 from oat.errors import InvalidOption
+from oat.interfaces import UNKNOWN_DEMONSTRATOR
 from oat.io.notes import note
 from oat.io.progress import progress_bar
 
@@ -47,7 +50,10 @@ def convert_dataset(
             f"{', '.join(lost)} of {episodes.source}: no range of episodes, which is all that a LeRobot split can be, "
             "so left out; convert each with --subset to keep them apart"
         )
-    writer.record_provenance({"converted_from": episodes.source, "episodes": len(episodes)})
+    entry: dict[str, Any] = {"converted_from": episodes.source, "episodes": len(episodes)}
+    if (demonstrator := read_demonstrator(source)) != UNKNOWN_DEMONSTRATOR:
+        entry["expert"] = demonstrator
+    writer.record_provenance(entry)
     with writer, progress_bar("converting", len(episodes)) as progress:
         for number in range(len(episodes)):
             copy_episode(writer, episodes, number)

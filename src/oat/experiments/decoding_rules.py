@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from oat.data.provenance import read_demonstrator
 from oat.evaluation.claims import Claim
 from oat.evaluation.records import EpisodeRecord
 from oat.experiments.decoding_timings import read_decoding_timings, time_decodings
@@ -42,7 +43,7 @@ _ORDERED_RULES = (
 _EXACT = DecodingRun("made exact by regression", "exact", {"greedy": True, "remainder": True})
 """As policies of scripted demonstrations are trained to; where people demonstrated, it is a way like the others."""
 _MEDOID_REMAINDER = DecodingRun(
-    f"medoid of {_SAMPLES}, as trained", "medoid-remainder", {**_SEVERAL, "choose": "medoid"}
+    f"medoid of {_SAMPLES}, remainder", "medoid-remainder", {**_SEVERAL, "choose": "medoid"}
 )
 _DENOISING_RULES = (
     _USUAL,
@@ -80,13 +81,21 @@ def _small(study: Study) -> bool:
     return study.scale.name == "smoke"
 
 
+def _people(study: Study) -> bool:
+    """Return whether demonstrations are people's, as far as is known."""
+    simulator = find_simulator(study.sim)
+    return simulator.who_demonstrated(read_demonstrator(study.data) if study.given_data else None) != "scripted"
+
+
 def _rules(study: Study, execute: int | None) -> _Rules:
     if _small(study):
         return {OAT: (_MEDOID,)}
     rules = _WHOLE if execute is None else _HALF
-    if find_simulator(study.sim).demonstrator == "scripted":
+    if not _people(study):
         return rules
-    return {method: ways if method is DP else (*ways, _EXACT) for method, ways in rules.items()}
+    # Tokens alone are what people's policies act from, so that regression is a way of its own.
+    alone = {method: tuple(way for way in ways if way is not _MEDOID_REMAINDER) for method, ways in rules.items()}
+    return {method: ways if method is DP else (*ways, _EXACT) for method, ways in alone.items()}
 
 
 def _compared(study: Study, execute: int | None) -> list[EvaluationRun]:

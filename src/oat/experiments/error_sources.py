@@ -144,7 +144,7 @@ def _measure_batch(
     errors = {"executed": masked_error(predict(usual), target, valid)}
     drawing = usual.drawing(1)
     if isinstance(drawing, TokenDecoding):
-        drawing = replace(drawing, remainder=False)
+        drawing = replace(drawing, remainder=False, temperature=TokenDecoding.temperature)
         errors["likely"] = masked_error(predict(replace(drawing, greedy=True)), target, valid)
     elif not isinstance(drawing, SampledDecoding):
         return errors  # there is nothing to draw

@@ -5,7 +5,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,9 @@ from oat.export.loading import RUNTIME, load_runtime
 from oat.io.checkpoints import VERSION, staged_checkpoint, write_config
 from oat.io.config_json import config_to_json
 from oat.io.extras import import_extra
-from oat.policies import BasePredictor, Noise, Policy, load_policy
+from oat.policies import BasePredictor, Noise, Policy, TokenDecoding, load_policy
+from oat.policies.decoding import Decoding
+from oat.policies.token_predictor import TokenPredictor
 
 _OPSET = 20
 _CHECKED = 256  # random observations on which an export is held against its policy
@@ -52,9 +54,11 @@ def export_policy(path: Path, out: Path, precision: Precision = "float32", threa
     policy = load_policy(path)
     with staged_checkpoint(out, RUNTIME) as staging:
         write_graphs(policy, staging, precision)
-        agreement = compare(policy, load_runtime(staging, threads))
-        if precision == "float32" and (agreement.equal < _MUST_AGREE or agreement.largest > _MAY_DIFFER):
-            raise CheckpointError(f"the exported graphs do not agree with {path}, nothing was written: {agreement}")
+        runtime = load_runtime(staging, threads)
+        agreement, *others = (compare(policy, runtime, decoding) for decoding in _checked_decodings(policy))
+        for each in (agreement, *others):
+            if precision == "float32" and (each.equal < _MUST_AGREE or each.largest > _MAY_DIFFER):
+                raise CheckpointError(f"the exported graphs do not agree with {path}, nothing was written: {each}")
     Console(soft_wrap=True).print(f"{out}: on {_CHECKED} random observations {agreement}")
 
 
@@ -82,11 +86,25 @@ def write_graphs(policy: Policy, folder: Path, precision: Precision = "float32")
     write_config(folder, described)
 
 
-def compare(first: BasePredictor, second: BasePredictor, rows: int = _CHECKED, seed: int = 0) -> Agreement:
-    """Return how far two policies agree on the same random observations."""
+def _checked_decodings(policy: Policy) -> list[Decoding]:
+    """Return how the policy usually decodes, and where it has a remainder the same with it or without."""
+    usual = policy.default_decoding
+    if isinstance(usual, TokenDecoding) and isinstance(policy, TokenPredictor) and policy.limits.remainder:
+        return [usual, replace(usual, remainder=not usual.remainder)]
+    return [usual]
+
+
+def compare(
+    first: BasePredictor,
+    second: BasePredictor,
+    decoding: Decoding | None = None,
+    rows: int = _CHECKED,
+    seed: int = 0,
+) -> Agreement:
+    """Return how far two policies agree on the same random observations, decoding as usual or otherwise."""
     observation = first.random_observation(rows, seed)
     noise = Noise.of([seed] * rows, range(rows))
-    one, other = (policy.predict_chunk(observation, noise=noise) for policy in (first, second))
+    one, other = (policy.predict_chunk(observation, decoding, noise) for policy in (first, second))
     equal = torch.ones(rows, dtype=torch.bool)
     if one.tokens is not None and other.tokens is not None:
         equal = (one.tokens.ids == other.tokens.ids).all(1)

@@ -79,7 +79,8 @@ class AutoregressiveConfig(PolicyConfig):
     """Weight of a regression of the chunk, which makes exact what the tokens chose wherever it goes their way; 0 has
     none."""
     greedy: bool = added(False)
-    """Whether chunks are made of the most likely tokens unless a decoding says otherwise; the paper's are sampled."""
+    """Whether chunks are made of the most likely tokens unless demonstrators differ or a decoding says otherwise; the
+    paper's are sampled."""
     varied: bool | None = added(False)
     """Whether demonstrators differ in way and pace, as people do: then chunks are of sampled tokens alone unless a
     decoding says otherwise. None asks the data who demonstrated; if nobody knows, it was people."""
@@ -117,13 +118,17 @@ class AutoregressiveConfig(PolicyConfig):
 
     def for_demonstrator(self, demonstrator: str) -> "AutoregressiveConfig":
         """Return the configuration for demonstrations by a program, which does the same wherever it sees the same, or
-        else by people."""
-        return self if self.varied is not None else replace(self, varied=demonstrator != "scripted")
+        else by people; one that samples tokens alone anyhow, as the paper's, is the same for both."""
+        if self.varied is not None:
+            return self
+        return replace(self, varied=demonstrator != "scripted" and (self.greedy or self.remainder > 0))
 
     @classmethod
     def presets(cls) -> Mapping[str, "Preset"]:
         """Return the presets that kinds share; all but the paper's use what the tokenizer knows of its tokens."""
-        return {name: each if name == "paper" else _knowing(each) for name, each in super().presets().items()}
+        shared = super().presets()
+        asking = replace(shared["paper"], model=cls(varied=None))
+        return {name: asking if name == "paper" else _knowing(each) for name, each in shared.items()}
 
 
 def _knowing(preset: "Preset") -> "Preset":

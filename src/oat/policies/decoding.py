@@ -244,7 +244,7 @@ class TokenLimits:
     remainder: bool = False
     """Whether the policy has a remainder."""
     greedy: bool = False
-    """Whether it takes the most likely tokens unless it is asked to sample."""
+    """Whether it takes the most likely tokens, unless demonstrators differed or it is asked to sample."""
     varied: bool = False
     """Whether demonstrators differed, so that it samples, and leaves out the remainder, unless it is asked not to: the
     mean of people's ways, and of their hesitations, stands still for ever."""

@@ -33,7 +33,8 @@ from oat.tokenizers.space import ActionSpace
 _LOAD = """import oat
 
 policy = oat.load_policy("DIRECTORY")
-chunk = policy.predict_chunk(observation)  # an oat.Observation of one robot or several
+noise = oat.Noise.of([0], [number])  # of one robot's chunk number 0, 1, …: each is drawn anew
+chunk = policy.predict_chunk(observation, noise=noise)  # of an oat.Observation
 """
 
 

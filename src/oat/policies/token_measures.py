@@ -49,7 +49,7 @@ def _with_generated(taught: Measures, policy: "AutoregressivePolicy", held_out: 
     """Return the measures with the errors of chunks that the policy generates itself.
 
     Where every sequence decodes, the error of whole ones is the score, as for kinds without tokens, so that all are
-    chosen alike.
+    chosen alike: with a remainder where the policy acts with it, and of the most likely tokens also where it samples.
     """
     errors = held_out.open_loop_errors(policy, replace(policy.default_decoding, greedy=True))
     whole = None if bool(errors[-1].isnan().all()) else float(errors[-1].nanmean())

@@ -139,7 +139,7 @@ class TrainPolicyConfig:
     text_encoder: str | None = None
     """A Hugging Face text encoder by name or directory; by default each task string has a learned embedding."""
     demonstrator: Literal["human", "scripted"] | None = None
-    """Who demonstrated, if the data set does not say; evaluations record it."""
+    """Who demonstrated, if the data set does not say; policies over tokens act by it, and evaluations record it."""
     search: int = 0
     """Autoregressive: how many times each token that is learned may first move to a neighbouring code that makes the
     decoded prefixes better; 0 takes the encoder's tokens."""

@@ -96,6 +96,9 @@ class PolicyTraining:
         normalization = policy.training_record.normalization
         learning = {"vision_learning_rate": self.vision_learning_rate, "normalization": normalization}
         identity = {"policy": policy.kind, **learning, **described}
+        if isinstance(policy.config, AutoregressiveConfig):
+            # Files leave out its default, and what a run does not tell counts as equal.
+            identity["varied"] = policy.config.varied
         if policy.teacher is not None:
             identity["tokenizer fingerprint"] = tokenizer_fingerprint(policy.teacher)
         if self.search:  # named only where there is one: earlier runs are resumed as they were
@@ -193,7 +196,7 @@ def train_policy(config: TrainPolicyConfig) -> None:
 
 def _tell_whose_ways(model: PolicyConfig, demonstrator: str) -> None:
     """Say what is taken for granted where nobody noted who demonstrated."""
-    if isinstance(model, AutoregressiveConfig) and model.varied is None and demonstrator == UNKNOWN_DEMONSTRATOR:
+    if isinstance(model, AutoregressiveConfig) and model.varied is None and UNKNOWN_DEMONSTRATOR in demonstrator:
         note(
             "the data do not say who demonstrated, and are taken for people's: the policy will act from sampled "
             "tokens, and not from a mean of what was done; --demonstrator scripted or human settles it"

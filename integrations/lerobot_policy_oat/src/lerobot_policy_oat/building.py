@@ -12,6 +12,7 @@ from oat.data import transforms
 from oat.data.chunks import WindowConfig, Windows
 from oat.data.episodes import Episodes, open_dataset
 from oat.data.normalize import Normalizer, action_statistics
+from oat.data.provenance import read_demonstrator
 from oat.errors import InvalidOption
 from oat.io.training_record import TrainingRecord
 from oat.policies import POLICIES, Policy
@@ -30,16 +31,18 @@ def policy_for(config: OATConfig, root: Path) -> Policy:
     """Return a policy to train on the data set; a tokenizer is fitted to it unless one is given."""
     episodes = open_dataset(root)
     context = _context(config, episodes)
+    demonstrator = read_demonstrator(root)
     if config.tokenizer_kind is None:
         space = action_space(episodes, config.chunk_size, transforms.parse("identity"))
         statistics = action_statistics(Windows(episodes, WindowConfig(config.chunk_size)), space.transform)
-        setup = PolicySetup(context, space, Normalizer.from_statistics(statistics, "min_max"))
+        normalizer = Normalizer.from_statistics(statistics, "min_max")
+        setup = PolicySetup(context, space, normalizer, demonstrator=demonstrator)
     else:
         tokenizer = _tokenizer(config, episodes, config.tokenizer_kind)
-        setup = PolicySetup(context, tokenizer.space, tokenizer.normalizer, tokenizer)
+        setup = PolicySetup(context, tokenizer.space, tokenizer.normalizer, tokenizer, demonstrator=demonstrator)
     policy = POLICIES.find(config.policy_kind).for_training(setup, config.chosen_preset().model)
     policy.context.fit(episodes)
-    policy.training_record = TrainingRecord(data=str(root))
+    policy.training_record = TrainingRecord(data=str(root), demonstrator=demonstrator)
     return policy
 
 

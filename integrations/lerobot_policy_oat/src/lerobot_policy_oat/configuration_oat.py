@@ -51,8 +51,8 @@ class OATConfig(PreTrainedConfig):
     """K: tokens to act from; None for all."""
     decoding: str = "usual"
     """How tokens become a chunk: usual (as trained), tokens (without the remainder) or paper (sampled, without)."""
-    temperature: float | None = None
-    """Temperature of sampling; None is that which the policy was trained for, if it samples at all."""
+    temperature: float = 1.0
+    """Temperature of sampling; one other than 1 samples, and 1 is as the policy was trained for."""
     top_k: int = 10
     """Sample among so many most likely tokens, 0 for all; a number other than 10 samples."""
     denoising_steps: int | None = None
@@ -93,7 +93,7 @@ class OATConfig(PreTrainedConfig):
             return DecodingOptions.paper(prefixes)
         return DecodingOptions(
             num_tokens=prefixes,
-            temperature=self.temperature,
+            temperature=None if self.temperature == 1.0 else self.temperature,
             top_k=self.top_k or None,
             remainder=False if self.decoding == "tokens" else None,
             denoising_steps=self.denoising_steps,
