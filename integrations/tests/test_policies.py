@@ -124,7 +124,7 @@ def test_num_tokens_and_decoding_are_options(demos: Path) -> None:
 @pytest.mark.parametrize("kind", TYPES)
 def test_temperature_one_of_earlier_configurations_is_as_trained(kind: str, demos: Path) -> None:
     policy = make(kind, demos, temperature=1.0)
-    (decoding,) = policy.policy.decodings(policy.config.decoding_options)
+    (decoding,) = policy.policy.decodings(policy.config.decoding_options())
     (usual,) = policy.policy.decodings(DecodingOptions())
     assert decoding == usual
 
