@@ -114,7 +114,7 @@ def test_a_trained_policy_has_a_card_and_so_has_its_tokenizer(kind: Any, data: P
 @pytest.mark.parametrize("kind", ["oat", "diffusion", "regression"])
 def test_a_policy_s_example_runs(kind: str, tmp_path: Path) -> None:
     policy_of(kind).save(tmp_path / "policy")
-    run_example((tmp_path / "policy" / CARD_FILE).read_text(), tmp_path / "policy", {"observation": observe(2)})
+    run_example((tmp_path / "policy" / CARD_FILE).read_text(), tmp_path / "policy", {"observation": observe(1)})
 
 
 def test_saving_again_keeps_the_card_and_editing_it_harms_nothing(tmp_path: Path) -> None:

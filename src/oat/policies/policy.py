@@ -33,8 +33,8 @@ from oat.tokenizers.space import ActionSpace
 _LOAD = """import oat
 
 policy = oat.load_policy("DIRECTORY")
-noise = oat.Noise.of([0], [number])  # of one robot's chunk number 0, 1, …: each is drawn anew
-chunk = policy.predict_chunk(observation, noise=noise)  # of an oat.Observation
+noise = oat.Noise.of([0], [0])  # one robot's episode 0, chunk 0: count on, so that each chunk is drawn anew
+chunk = policy.predict_chunk(observation, noise=noise)  # of an oat.Observation of that robot
 """
 
 
