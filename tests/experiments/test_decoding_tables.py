@@ -118,9 +118,23 @@ def test_a_study_that_was_cut_short_compares_what_both_have_met(folder: Path) ->
     """A rule with fewer training seeds than all tokens is held against the same episodes of these."""
     study = Study(SCALES["smoke"], "detour", folder)
     whole, rule, _ = decoding_rules.read_decoding_rows(study, depth.evaluations(study))
-    solved = tuple(replace(each, success=True) for each in whole.records)
+    solved = tuple(replace(each, success=True, best_score=1.0) for each in whole.records)
     keys = [replace(each.key, training_seed=1, condition=each.key.condition + 1000) for each in solved]
-    second_seed = tuple(replace(each, success=False, key=key) for each, key in zip(solved, keys, strict=True))
+    second_seed = tuple(
+        replace(each, success=False, best_score=0.0, key=key) for each, key in zip(solved, keys, strict=True)
+    )
     longer = replace(whole, records=(*solved, *second_seed))
-    shorter = replace(rule, records=tuple(replace(each, success=True) for each in rule.records))
+    shorter = replace(rule, records=tuple(replace(each, success=True, best_score=1.0) for each in rule.records))
     assert "(+0.0 points" in depth.compare_goal(longer, shorter)
+
+
+def test_the_goal_is_judged_by_score_where_that_is_finer_than_success(folder: Path) -> None:
+    study = Study(SCALES["smoke"], "detour", folder)
+    whole, rule, _ = decoding_rules.read_decoding_rows(study, depth.evaluations(study))
+    better, worse = (
+        replace(row, records=tuple(replace(each, success=False, best_score=score) for each in row.records))
+        for row, score in ((whole, 0.9), (rule, 0.6))
+    )
+    told = depth.compare_goal(better, worse)
+    assert "(-30.0 points" in told
+    assert told.endswith("by score")

@@ -15,7 +15,7 @@ from oat.experiments.pictures import save_study_figure, whiskers
 from oat.experiments.study.decodings import DecodingRun
 from oat.experiments.study.methods import OAT
 from oat.experiments.study.study import EvaluationRun, Study
-from oat.experiments.success import FEW, Row, study_table
+from oat.experiments.success import FEW, Row, deciding_measure, study_table
 from oat.io.pictures import new_figure
 from oat.tables.success import COST_COLUMNS
 from oat.tables.table import Table
@@ -104,8 +104,9 @@ def _within_a_point(study: Study, rows: Sequence[Row]) -> Iterator[str]:
 
 def compare_goal(whole: Row, here: Row) -> str:
     """Return whether the goal is reached where both have acted: a study that was cut short has more seeds of one."""
+    measure = deciding_measure((whole, here))
     try:
-        gap = 100 * compare_policies(whole.records, here.records).difference.estimate
+        gap = 100 * compare_policies(whole.records, here.records, measure=measure).difference.estimate
     except InvalidOption as reason:
         return f"undecided, {reason}"
     overall = here.overall
@@ -114,11 +115,13 @@ def compare_goal(whole: Row, here: Row) -> str:
     outcome = "held" if held else "not held"
     if min(len(whole.records), len(here.records)) < FEW:
         outcome = "undecided, too few episodes"
-    return f"{outcome} ({gap:+.1f} points, {overall.tokens_per_chunk:.2f} tokens)"
+    by_score = " by score" if measure == "score" else ""
+    return f"{outcome} ({gap:+.1f} points, {overall.tokens_per_chunk:.2f} tokens){by_score}"
 
 
 def _draw(study: Study, rows: Sequence[Row]) -> str:
-    """Draw success against mean tokens, with intervals: fixed numbers as a line, rules and controls as points."""
+    """Draw success, or the score, against mean tokens: fixed numbers as a line, rules and controls as points."""
+    measure = deciding_measure(rows)
     figure = new_figure(6.5, 4.2)
     axes = figure.subplots()
     groups = {"fixed K": "K = ", "residual": "residual=", "value": "value=", "matched at random": "random as "}
@@ -128,16 +131,17 @@ def _draw(study: Study, rows: Sequence[Row]) -> str:
         style: dict[str, Any] = {"linestyle": "-" if name == "fixed K" else "none", "capsize": 3}
         # Controls lie on the rules that they belong to.
         style["marker"] = "x" if begin.startswith("random") else "o"
+        rates = [each.score if measure == "score" and each.score is not None else each.success for each in known]
         axes.errorbar(
             [each.tokens_per_chunk for each in known],
-            [100 * each.success.estimate for each in known],
-            yerr=whiskers([each.success for each in known]),
+            [100 * rate.estimate for rate in rates],
+            yerr=whiskers(rates),
             label=name if known else f"{name}: not run",
             alpha=0.8,
             **style,
         )
-    axes.set(xlabel="mean tokens per chunk", ylabel="success, %", ylim=(-2, 102))
-    axes.set_title(f"OAT on {study.sim}: success against tokens, with 95 % intervals", fontsize=10)
+    axes.set(xlabel="mean tokens per chunk", ylabel=f"{measure}, %", ylim=(-2, 102))
+    axes.set_title(f"OAT on {study.sim}: {measure} against tokens, with 95 % intervals", fontsize=10)
     axes.legend(fontsize=8)
     return save_study_figure(study, NAME, figure)
 

@@ -225,7 +225,7 @@ def _ways(rows: Sequence[Row], *, alike: bool) -> Iterator[str]:
         yield f"protocols{'' if alike else ', which differ on purpose'}: {told}"
 
 
-def _measure(rows: Iterable[Row]) -> Measure:
+def deciding_measure(rows: Iterable[Row]) -> Measure:
     """Return what decides claims: the score where the benchmark has one that is finer than success."""
     scored = any(record.best_score != record.success for row in rows for record in row.records)
     return "score" if scored else "success"
@@ -237,7 +237,7 @@ def decide(claim: str, chain: Sequence[str], rows: Sequence[Row], *, alike: bool
     few = [label for label in chain if label in found and len(found[label].records) < FEW]
     if few:
         return f"claim: {claim}: undecided, too few episodes of {', '.join(few)}"
-    measure = _measure(found.values())
+    measure = deciding_measure(found.values())
     decided = decide_claim(
         (claim, chain),
         found,
