@@ -12,7 +12,7 @@ from oat.export.graphs import Graph
 from oat.export.token_graphs import GraphTokenPolicy
 from oat.nn.cache import KeysValues
 from oat.policies import AutoregressivePolicy
-from oat.policies.decoding import sample
+from oat.policies.sampling import sample
 
 
 class PlainContext(nn.Module):

@@ -17,8 +17,9 @@ from oat.protocol import Protocol as EvaluationProtocol
 if TYPE_CHECKING:  # these import torch, which takes seconds; this file is imported by everything
     from torch import Tensor
 
-    from oat.policies.decoding import Decoding, Noise
+    from oat.policies.decoding import Decoding
     from oat.policies.predictor import Chunk
+    from oat.policies.sampling import Noise
     from oat.tokenizers.tokens import Array, TokenLike, Tokens
 
 

@@ -8,8 +8,8 @@ import torch
 from oat.errors import CheckpointError
 from oat.io.training_record import TrainingRecord
 from oat.nn.transformer import lay_out_by_rows
-from oat.policies.decoding import Noise
 from oat.policies.description import build_policy, describe_policy
+from oat.policies.sampling import Noise
 from tests.policies.small import observe, policy_of
 
 

@@ -5,7 +5,8 @@ import torch
 
 from oat.errors import InvalidOption
 from oat.policies import Noise, TokenDecoding
-from oat.policies.decoding import at_position, gumbel, likely_tokens, sample, token_noise
+from oat.policies.decoding import at_position
+from oat.policies.sampling import gumbel, likely_tokens, sample, token_noise
 from tests.policies.small import KINDS, autoregressive, choose_rows, observe, policy_of
 
 EVERY_KIND = (*KINDS, "diffusion", "regression")

@@ -11,7 +11,8 @@ from oat.data.episodes import STATE
 from oat.errors import InvalidObservation, UndecodableTokens
 from oat.interfaces import Observation
 from oat.policies.choosing import Coherent
-from oat.policies.decoding import Noise, TokenDecoding
+from oat.policies.decoding import TokenDecoding
+from oat.policies.sampling import Noise
 from oat.serving.client import PolicyClient
 from oat.serving.praxis_eval import LocalChunks, PraxisPolicy, Rests, Seen, ServerChunks
 from tests.policies.small import observe, policy_of

@@ -21,8 +21,9 @@ from oat.evaluation.workers.pool import EnvironmentPool, Lost, Slot
 from oat.evaluation.workers.worker import Act, Answer, Crash, Reset, Segment
 from oat.interfaces import Observation
 from oat.policies.choosing import Previous
-from oat.policies.decoding import Decoding, Noise, SampledDecoding
+from oat.policies.decoding import Decoding, SampledDecoding
 from oat.policies.policy import Policy
+from oat.policies.sampling import Noise
 from oat.protocol import Protocol
 
 Finish = Callable[[EpisodeRecord, bytes | None], None]

@@ -26,7 +26,7 @@ from oat.experiments.study.study import EvaluationRun, Study
 from oat.experiments.success import circumstances, not_run
 from oat.interfaces import Observation
 from oat.policies import Policy
-from oat.policies.decoding import Noise
+from oat.policies.sampling import Noise
 from oat.sims import find_simulator, load_simulator
 from oat.tables.interval import NOT_AVAILABLE
 from oat.tables.table import Table

@@ -20,7 +20,8 @@ from oat.experiments.study.study import EvaluationRun, Study
 from oat.experiments.success import circumstances, not_run
 from oat.io.training_record import Measures
 from oat.policies import Policy, TokenDecoding
-from oat.policies.decoding import Decoding, Noise, SampledDecoding
+from oat.policies.decoding import Decoding, SampledDecoding
+from oat.policies.sampling import Noise
 from oat.tables.interval import NOT_AVAILABLE
 from oat.tables.table import Table
 from oat.tokenizers.decoder import masked_error

@@ -19,16 +19,9 @@ from oat.export.graphs import ROWS, Graph, context_graph, example_memory, exampl
 from oat.io.config_json import config_from_json
 from oat.policies.autoregressive import AutoregressivePolicy
 from oat.policies.context import ContextConfig, Values
-from oat.policies.decoding import (
-    Noise,
-    TokenDecoding,
-    TokenLimits,
-    at_position,
-    likely_tokens,
-    sample,
-    token_noise,
-)
+from oat.policies.decoding import TokenDecoding, TokenLimits, at_position
 from oat.policies.predictor import Chunk
+from oat.policies.sampling import Noise, likely_tokens, sample, token_noise
 from oat.policies.stopping import StoppingRule
 from oat.policies.token_predictor import Ids, Lengths, LogProbabilities, TokenPredictor, TokenSource
 from oat.policies.token_predictor import TokenStep as Step

@@ -12,12 +12,13 @@ from oat.policies.config import AutoregressiveConfig, DiffusionConfig, PolicyCon
 
 if TYPE_CHECKING:
     from oat.policies.autoregressive import AutoregressivePolicy
-    from oat.policies.decoding import Decoding, DecodingOptions, Denoising, Noise, OnePass, TokenDecoding
+    from oat.policies.decoding import Decoding, DecodingOptions, Denoising, OnePass, TokenDecoding
     from oat.policies.diffusion import DiffusionPolicy
     from oat.policies.loading import load_policy
     from oat.policies.policy import Policy
     from oat.policies.predictor import BasePredictor, Chunk
     from oat.policies.regression import RegressionPolicy
+    from oat.policies.sampling import Noise
 
 __all__ = [
     "POLICIES",
@@ -54,7 +55,7 @@ _LATER = {
     "DecodingOptions": "oat.policies.decoding",
     "Denoising": "oat.policies.decoding",
     "DiffusionPolicy": "oat.policies.diffusion",
-    "Noise": "oat.policies.decoding",
+    "Noise": "oat.policies.sampling",
     "OnePass": "oat.policies.decoding",
     "Policy": "oat.policies.policy",
     "RegressionPolicy": "oat.policies.regression",

@@ -17,20 +17,13 @@ from oat.interfaces import UNKNOWN_DEMONSTRATOR
 from oat.io.training_record import Measures
 from oat.policies.config import AutoregressiveConfig, PolicyConfig
 from oat.policies.context import ContextConfig, Values
-from oat.policies.decoding import (
-    Noise,
-    TokenDecoding,
-    TokenLimits,
-    at_position,
-    likely_tokens,
-    sample,
-    token_noise,
-)
+from oat.policies.decoding import TokenDecoding, TokenLimits, at_position
 from oat.policies.learning import HeldOut, Lesson, PolicySetup, mean_over_processes
 from oat.policies.method_names import tokenizer_method
 from oat.policies.policy import Policy
 from oat.policies.predictor import Chunk
 from oat.policies.remainder import Context, Remainder
+from oat.policies.sampling import Noise, likely_tokens, sample, token_noise
 from oat.policies.token_embedding import TokenEmbedding
 from oat.policies.token_lessons import Chunks, Taught, soft_cross_entropy
 from oat.policies.token_measures import SHOWN_POSITIONS, measure_tokens

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from oat.errors import InvalidOption
 from oat.policies.context import Values
-from oat.policies.decoding import Decoding, DecodingOptions, Denoising, Noise
+from oat.policies.decoding import Decoding, DecodingOptions, Denoising
 from oat.policies.predictor import BasePredictor, Chunk
+from oat.policies.sampling import Noise
 from oat.policies.stopping import StoppingRule
 
 TRAINING_STEPS = 100

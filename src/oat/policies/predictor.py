@@ -17,7 +17,8 @@ from oat.errors import InvalidOption
 from oat.interfaces import Observation
 from oat.policies.choosing import Candidates, Contrast, Guided, Previous, choose
 from oat.policies.context import ContextConfig, Values
-from oat.policies.decoding import Decoding, DecodingOptions, Noise, SampledDecoding
+from oat.policies.decoding import Decoding, DecodingOptions, SampledDecoding
+from oat.policies.sampling import Noise
 from oat.policies.stopping import Deadline, EveryStep, Guiding, StepTimes, StoppingRule
 from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens

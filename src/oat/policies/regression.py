@@ -14,10 +14,11 @@ from oat.nn.mlp import ResidualMLP
 from oat.nn.transformer import sinusoidal_positions
 from oat.policies.config import PolicyConfig, RegressionConfig
 from oat.policies.context import ContextConfig, Values
-from oat.policies.decoding import Decoding, Noise, OnePass
+from oat.policies.decoding import Decoding, OnePass
 from oat.policies.learning import Lesson, PolicySetup
 from oat.policies.policy import Policy
 from oat.policies.predictor import BasePredictor, Chunk
+from oat.policies.sampling import Noise
 from oat.policies.stopping import StoppingRule
 from oat.tokenizers.space import ActionSpace
 

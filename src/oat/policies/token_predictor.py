@@ -11,8 +11,9 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from oat.policies.context import Values
-from oat.policies.decoding import Decoding, DecodingOptions, Noise, TokenDecoding, TokenLimits
+from oat.policies.decoding import Decoding, DecodingOptions, TokenDecoding, TokenLimits
 from oat.policies.predictor import BasePredictor, Chunk
+from oat.policies.sampling import Noise
 from oat.policies.stopping import DepthRule, RowState, StoppingRule
 
 Ids = Int64[Tensor, "batch tokens"]

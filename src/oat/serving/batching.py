@@ -13,8 +13,9 @@ import numpy as np
 from oat.errors import InvalidMessage, PolicyServerError
 from oat.interfaces import Observation
 from oat.policies.choosing import Previous
-from oat.policies.decoding import Decoding, Noise, TokenDecoding
+from oat.policies.decoding import Decoding, TokenDecoding
 from oat.policies.predictor import BasePredictor
+from oat.policies.sampling import Noise
 from oat.serving.messages import UNDECODABLE
 from oat.serving.metrics import Metrics
 from oat.serving.requests import Request

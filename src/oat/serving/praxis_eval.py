@@ -17,9 +17,10 @@ from oat.data.shuffle import derive_key
 from oat.errors import InvalidObservation, UndecodableTokens
 from oat.interfaces import Observation
 from oat.policies.choosing import Previous
-from oat.policies.decoding import Decoding, Noise
+from oat.policies.decoding import Decoding
 from oat.policies.pixels import to_pixels
 from oat.policies.predictor import BasePredictor
+from oat.policies.sampling import Noise
 from oat.serving.client import PolicyClient
 
 TASK = "task"

@@ -25,10 +25,11 @@ from oat.io.training_record import Measures, TrainingRecord
 from oat.policies import POLICIES
 from oat.policies.config import AutoregressiveConfig, PolicyConfig
 from oat.policies.context import VisionConfig, describe_context
-from oat.policies.decoding import Decoding, Noise
+from oat.policies.decoding import Decoding
 from oat.policies.learning import Lesson, PolicySetup
 from oat.policies.policy import Policy
 from oat.policies.predictor import Chunk
+from oat.policies.sampling import Noise
 from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.decoder import masked_error
 from oat.tokenizers.loading import load_tokenizer
