@@ -176,16 +176,20 @@ def test_demonstrations_that_nobody_scripted_must_be_named(tmp_path: Path) -> No
 
 
 def test_what_needs_a_failed_run_is_not_begun(tmp_path: Path) -> None:
-    """Its log says why, the others are done, and the error names it."""
+    """Its log says why, the others are done, and the error names it; runs that fail alike share their reason."""
     study = Study(SCALES["smoke"], "metaworld", tmp_path)
     broken = Run(tmp_path, "broken", CollectConfig("metaworld", ("no-such-task",), tmp_path / "broken", episodes=1))
+    alike = replace(broken, name="alike")
     needing = replace(study.demonstrations(), name="needing", needs=("broken",))
     config = ReproduceConfig(("table-sim",), jobs=1)
     with (
-        pytest.raises(RunFailed, match=r"1 of 2 runs failed \(broken: .*no-such-task.*1 that need them were not begun"),
+        pytest.raises(
+            RunFailed, match=r"2 of 3 runs failed \(broken, alike: .*no-such-task.*1 that need them were not"
+        ) as told,
         open_workers(config) as submit,
     ):
-        perform_all([broken, needing], submit, jobs=1)
+        perform_all([broken, alike, needing], submit, jobs=1)
+    assert str(told.value).count("no-such-task") == 1
     assert "oat collect metaworld --tasks no-such-task" in broken.log.read_text()
     assert not needing.done
 

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 
@@ -69,10 +69,9 @@ def perform_all(runs: Sequence[Run], submit: Submit, jobs: int, read: Sequence[s
                     failures[run.name] = error
             _show(bar, list(going.values()))
     if failures:
-        told = "; ".join(f"{name}: {_first_line(error)}" for name, error in failures.items())
         logs = runs[0].log.parent
         raise RunFailed(
-            f"{len(failures)} of {len(runs)} runs failed ({told}), their logs are in {logs}, "
+            f"{len(failures)} of {len(runs)} runs failed ({_reasons(failures)}), their logs are in {logs}, "
             f"{len(waiting)} that need them were not begun; the same command tries again"
         )
 
@@ -88,6 +87,14 @@ def _lost(runs: Sequence[Run], read: Sequence[str]) -> list[Run]:
             found[run.name] = run
             to_look_at.extend(run.needs)
     return list(found.values())
+
+
+def _reasons(failures: Mapping[str, BaseException]) -> str:
+    """Return why runs failed, each reason once: runs that read the same files often fail alike."""
+    alike: dict[str, list[str]] = {}
+    for name, error in failures.items():
+        alike.setdefault(_first_line(error), []).append(name)
+    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in alike.items())
 
 
 def _first_line(error: BaseException) -> str:
