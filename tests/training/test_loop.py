@@ -22,6 +22,7 @@ from oat.errors import CheckpointError, DatasetExists, WriteFailed
 from oat.io.locks import exclusive
 from oat.io.training_record import Measures, TrainingRecord
 from oat.nn.recipe import TrainConfig
+from oat.nn.transformer import make_linear
 from oat.tokenizers import OATTokenizer
 from oat.tokenizers.measures import ChunkBatch
 from oat.tokenizers.space import ActionSpace
@@ -208,6 +209,18 @@ def test_a_state_is_read_back_bit_by_bit(optimizer: str, tmp_path: Path) -> None
     (first, *_) = read.optimizers
     with pytest.raises(ValueError, match="must have the shape"):
         restore_optimizer(fresh[0], {0: {name: torch.zeros(7, 7) for name in first[0]}})
+
+
+def test_a_resumed_optimizer_lays_its_tensors_out_as_the_weights() -> None:
+    """Files hold them row by row; beside weights that are not, a step takes several times as long."""
+    layer = make_linear(3, 6)
+    assert not layer.weight.is_contiguous()
+    kept = {0: {"step": torch.tensor(1.0), "exp_avg": torch.randn(6, 3), "exp_avg_sq": torch.rand(6, 3)}}
+    (optimizer,) = make_optimizers(layer, {}, TrainConfig())
+    restore_optimizer(optimizer, kept)
+    restored = optimizer_tensors(optimizer)[0]
+    torch.testing.assert_close(restored, kept[0], rtol=0, atol=0)
+    assert restored["exp_avg"].stride() == restored["exp_avg_sq"].stride() == layer.weight.stride()
 
 
 def test_a_run_is_not_overwritten_unasked(data: Path, tmp_path: Path) -> None:

@@ -99,7 +99,19 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, kept: OptimizerState) ->
         if wrong:
             raise ValueError(f"{', '.join(wrong)} of parameter {number} must have the shape {tuple(shapes[0])}")
     groups = optimizer.state_dict()["param_groups"]
-    optimizer.load_state_dict({"state": {n: dict(tensors) for n, tensors in kept.items()}, "param_groups": groups})
+    state = {
+        number: {name: _laid_out_like(parameters[number], tensor) for name, tensor in tensors.items()}
+        for number, tensors in kept.items()
+    }
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def _laid_out_like(parameter: Tensor, kept: Tensor) -> Tensor:
+    """Return a tensor of a parameter's shape with its strides, which files do not hold.
+
+    Were they others than the parameter's, every step of a resumed run would walk through memory crosswise.
+    """
+    return torch.empty_like(parameter, dtype=kept.dtype).copy_(kept) if kept.shape == parameter.shape else kept
 
 
 def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
