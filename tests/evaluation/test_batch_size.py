@@ -34,12 +34,20 @@ def test_many_processes_are_kept_up_with() -> None:
     assert paced(prediction=0.04, segment=0.3, batch=64, processes=128).worthwhile == 18
 
 
-def test_the_last_episodes_do_not_wait_for_others() -> None:
+def test_of_the_last_episodes_half_are_enough() -> None:
     pace = paced(prediction=0.04, segment=0.01)
     assert not pace.should_predict(0, 1)
     assert pace.should_predict(1, 1)
-    assert pace.should_predict(2, 3)
-    assert not pace.should_predict(0, 2)
+    assert pace.should_predict(5, 10)
+    assert not pace.should_predict(4, 10)
+
+
+def test_a_slow_policy_waits_for_all_of_the_last_episodes() -> None:
+    """Four more segments of two processes take less time than a second batch."""
+    pace = paced(prediction=0.4, segment=0.01)
+    assert not pace.should_predict(5, 10)
+    assert pace.should_predict(10, 10)
+    assert pace.should_predict(16, 30)  # a whole batch never waits
 
 
 def test_measures_follow_a_change() -> None:

@@ -44,9 +44,12 @@ class BatchSizer:
         return 2 * max(self.worthwhile, self._processes)
 
     def should_predict(self, waiting: int, running: int) -> bool:
-        """Return whether enough episodes wait; with few episodes left, half of them are enough."""
-        # Else the last ones would wait for a batch that can no longer fill up.
-        return waiting >= min(self.worthwhile, math.ceil(running / 2))
+        """Return whether enough episodes wait; of few that are left, half are enough, or all if the policy is slow."""
+        # The last ones would wait for a batch that can no longer fill up. A batch costs the same however full it is:
+        # where all simulators take less time than one batch, it is better filled with all of them.
+        slow = self._prediction_seconds * self._processes >= running * self._segment_seconds
+        left = running if slow else math.ceil(running / 2)
+        return waiting >= min(self.worthwhile, left)
 
 
 def _running_mean(before: float, now: float) -> float:
