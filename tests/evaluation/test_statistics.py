@@ -8,6 +8,7 @@ import pytest
 from oat.errors import InvalidOption
 from oat.evaluation.statistics import (
     clustered_spearman,
+    compare_often,
     compare_paired,
     mean_and_standard_error,
     spearman,
@@ -95,6 +96,34 @@ def test_paired_comparisons() -> None:
     assert compare_paired([True, False], [False, True]).p_value == 1
     assert compare_paired([False], [True]).verdict == "undecided"
     assert compare_paired([0.5, 0.2], [0.5, 0.4]).difference.estimate == pytest.approx(0.1)
+
+
+def test_scores_are_compared_by_their_mean() -> None:
+    """A few large losses outweigh many small gains, and p speaks of the same difference as the interval."""
+    first = [0.5] * 40
+    second = [0.51] * 30 + [0.0] * 10
+    found = compare_paired(first, second)
+    assert (found.only_first, found.only_second) == (10, 30)
+    assert found.difference.high < 0
+    assert found.verdict == "first"
+    assert found.p_value < 0.01
+    assert compare_often(first, second).verdict == "second"
+
+
+def test_all_signs_are_counted() -> None:
+    """By hand: of the eight signs of 1, 2 and 4, one gives +7 and one −7; of 3, 3 and 3 as many."""
+    assert compare_paired([0.0] * 3, [0.1, 0.2, 0.4]).p_value == pytest.approx(2 / 8)
+    assert compare_paired([0.0] * 3, [0.3, 0.3, 0.3]).p_value == pytest.approx(2 / 8)
+    assert compare_paired([0.0] * 3, [-0.1, 0.2, 0.4]).p_value == pytest.approx(4 / 8)  # ±5 and ±7
+    tasks = ["short"] * 2 + ["long"] * 4  # each of the short one's counts twice
+    assert compare_paired([0.0] * 6, [1.0, 1.0, 0.0, 0.0, 0.0, -1.0], tasks).p_value == pytest.approx(4 / 8)
+
+
+def test_means_that_do_not_differ_are_seldom_told_apart() -> None:
+    generator = np.random.default_rng(4)
+    scores = generator.beta(2, 1, (400, 2, 30))
+    alarms = [compare_paired(a.tolist(), b.tolist()).p_value < 0.05 for a, b in scores]
+    assert 0.03 < np.mean(alarms) < 0.07
 
 
 def test_false_alarms_are_rare() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 
 from oat.errors import InvalidOption
-from oat.evaluation.statistics import PairedComparison, compare_paired
+from oat.evaluation.statistics import PairedComparison, compare_often
 from oat.tables.interval import format_percent
 
 Claim = tuple[str, Sequence[str]]
@@ -33,7 +33,7 @@ def decide_rising(claim: Claim, values: Mapping[str, Sequence[float]]) -> str:
     sentence, chain = claim
     found: list[tuple[PairedComparison, str]] = []
     for one, other in pairwise(chain):
-        result = compare_paired(values[one], values[other])
+        result = compare_often(values[one], values[other])
         found.append((result, f"{one} < {other} in {result.only_second} of {result.pairs}"))
     return _state(sentence, found)
 

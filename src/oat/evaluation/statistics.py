@@ -15,6 +15,7 @@ from oat.tables.interval import Interval
 
 _NORMAL_95 = 1.959963984540054  # the standard normal's 97.5 % quantile
 _RESAMPLES = 10_000  # of bootstraps and permutations; the 2.5 % quantile then rests on 250 of them
+_GRID = 500  # parts of the largest difference that differences are rounded to, where they are not all alike
 _FEW_CLUSTERS = 5  # below, resampling them has too few distinct outcomes for an interval
 
 
@@ -96,7 +97,7 @@ class PairedComparison:
     only_second: int
     """Conditions that only the one or only the other solved (more often)."""
     p_value: float
-    """Exact, two-sided: how likely so uneven a split would be if neither were better."""
+    """Two-sided: how likely so large a difference, or so uneven a split, would be if neither were better."""
     pairs: int
     """Conditions that were compared."""
 
@@ -105,22 +106,36 @@ class PairedComparison:
         """Return which is better, "first" or "second", or "undecided" where these conditions do not tell."""
         if self.p_value >= 0.05:
             return "undecided"
-        return "second" if self.only_second > self.only_first else "first"
+        return "second" if self.difference.estimate > 0 else "first"
 
 
 def compare_paired(
     first: Sequence[bool | float], second: Sequence[bool | float], strata: Sequence[Hashable] | None = None
 ) -> PairedComparison:
-    """Compare two methods by their success, or success rate, at each of the same conditions."""
-    if len(first) != len(second) or not first:
-        raise InvalidOption(f"paired outcomes must be equally many and some, got {len(first)} and {len(second)}")
-    gaps = np.asarray(second, float) - np.asarray(first, float)
+    """Compare two methods by the mean of their successes, success rates or scores at the same conditions."""
+    gaps = _gaps(first, second)
     stratum = np.zeros(len(gaps), np.int64) if strata is None else _numbers(strata, len(gaps))
     parts = [gaps[stratum == number] for number in range(int(stratum.max()) + 1)]
-    only_first = int((gaps < 0).sum())
-    only_second = int((gaps > 0).sum())
-    p_value = _sign_test(only_first, only_second)
-    return PairedComparison(_bootstrap(parts), only_first, only_second, p_value, len(gaps))
+    return _comparison(gaps, _bootstrap(parts), _flip_test(parts))
+
+
+def compare_often(first: Sequence[float], second: Sequence[float]) -> PairedComparison:
+    """Compare two series by how often the one is larger: for times and errors, of which a few outliers rule the mean.
+
+    Its difference is that of how often, from −1 where the first always is larger to 1.
+    """
+    signs = np.sign(_gaps(first, second))
+    return _comparison(signs, _bootstrap([signs]), _flip_test([signs]))
+
+
+def _gaps(first: Sequence[bool | float], second: Sequence[bool | float]) -> Float64[np.ndarray, " pairs"]:
+    if len(first) != len(second) or not first:
+        raise InvalidOption(f"paired outcomes must be equally many and some, got {len(first)} and {len(second)}")
+    return np.asarray(second, float) - np.asarray(first, float)
+
+
+def _comparison(gaps: Float64[np.ndarray, " pairs"], difference: Interval, p_value: float) -> PairedComparison:
+    return PairedComparison(difference, int((gaps < 0).sum()), int((gaps > 0).sum()), p_value, len(gaps))
 
 
 def _numbers(names: Sequence[Hashable], count: int) -> Int64[np.ndarray, " count"]:
@@ -131,13 +146,30 @@ def _numbers(names: Sequence[Hashable], count: int) -> Int64[np.ndarray, " count
     return np.array([order[name] for name in names], np.int64)
 
 
-def _sign_test(fewer: int, more: int) -> float:
-    """Return the p-value of the two-sided binomial test of an even split; conditions that tie do not count."""
-    total = fewer + more
-    extreme = max(fewer, more)
-    # Exact, in whole numbers: conditions that are not tied may be too few for an approximation.
-    tail = sum(math.comb(total, k) for k in range(extreme, total + 1)) / 2**total
-    return min(1.0, 2 * tail)
+def _flip_test(parts: Sequence[np.ndarray]) -> float:
+    """Return how likely a mean of means so far from 0 is if every difference is as likely to have the other sign.
+
+    That is Fisher's randomisation test, over all signs and not a sample of them: the distribution of the sum of those
+    differences that are positive is built up one difference after the other. Of successes and failures it is the
+    binomial test of McNemar, exactly; other differences are rounded to a grid.
+    """
+    weighed = np.concatenate([gaps / len(gaps) for gaps in parts])
+    largest = np.abs(weighed).max()
+    if not largest:
+        return 1.0
+    steps = np.rint(weighed / largest * _GRID).astype(np.int64)
+    steps = steps[steps != 0] // np.gcd.reduce(steps)
+    sizes = np.sort(np.abs(steps))
+    chances = np.zeros(int(sizes.sum()) + 1)
+    chances[0] = 1.0
+    reach = 1
+    for size in sizes.tolist():
+        moved = chances[:reach].copy()
+        reach += size
+        chances[:reach] *= 0.5
+        chances[size:reach] += 0.5 * moved
+    distances = np.abs(2 * np.arange(reach) - (reach - 1))
+    return float(min(1.0, chances[distances >= abs(int(steps.sum()))].sum()))
 
 
 def _bootstrap(parts: Sequence[np.ndarray]) -> Interval:

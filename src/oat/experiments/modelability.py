@@ -143,7 +143,7 @@ def _counterexamples(points: Sequence[MethodPoint]) -> str:
         except InvalidOption:  # nothing that both met
             continue
         # Bonferroni: of many pairs, some would differ by chance.
-        if result.p_value < 0.05 / len(pairs) and result.only_second > result.only_first:
+        if result.p_value < 0.05 / len(pairs) and result.difference.estimate > 0:
             better_than.setdefault(one.row.label, []).append(other.row.label)
     if better_than:
         examples = (
