@@ -24,6 +24,7 @@ from typing import Any
 from oat.errors import MissingExtra, SimulatorError, UnknownName
 from oat.io.extras import DISTRIBUTION, import_extra
 from oat.sims.assets import STAND_IN, explain_missing_files, has_stand_ins
+from oat.sims.quick_building import compile_robots_once, read_yaml_in_c
 from oat.sims.robosuite import import_robosuite
 
 ASSETS_VARIABLE = "OAT_ROBOCASA_ASSETS"
@@ -139,7 +140,11 @@ def import_robocasa() -> ModuleType:
     sys.modules["robocasa.macros_private"] = ModuleType("robocasa.macros_private")  # else it warns that none exists
     # It says what other packages are missing, which nobody asked.
     with _claiming_versions(), redirect_stdout(io.StringIO()):
-        return import_extra("robocasa", "robocasa")
+        robocasa = import_extra("robocasa", "robocasa")
+    compile_robots_once()
+    scenes = ("robocasa.models.scenes.kitchen_arena", "robocasa.models.scenes.scene_utils")
+    read_yaml_in_c([import_extra(name, "robocasa") for name in scenes])
+    return robocasa
 
 
 @cache
