@@ -125,9 +125,14 @@ class RoboCasaEnv(RobosuiteEnv):
 
     def reset(self, condition: int) -> dict[str, np.ndarray]:
         """Begin an episode at the stored start of a condition, which is drawn where there is none yet."""
+        start = self._starts.find(condition)
+        drawn = None
+        if start is None:
+            drawn = self._draw(condition)  # which also builds it
+            start = self._starts.keep(condition, drawn)
         # What is kept may be another process's start, if that was faster.
-        start = self._starts.find(condition) or self._starts.keep(condition, self._draw(condition))
-        self._rebuild(start.kitchen)
+        if drawn is None or drawn.fingerprint != start.fingerprint:
+            self._rebuild(start.kitchen)
         if fingerprint(self.env.sim.model._model) != start.scene:
             path = self._starts.path(condition)
             raise SimulatorError(f"the kitchen of {path} cannot be rebuilt with these assets and packages: remove it")
