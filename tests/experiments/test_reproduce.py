@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from oat.cli import main
-from oat.errors import InvalidOption
+from oat.errors import InvalidOption, UnknownName
 from oat.experiments.catalogue import EXPERIMENTS
 from oat.experiments.config import ReproduceConfig
 from oat.experiments.experiment import load_experiment
@@ -37,6 +37,7 @@ from oat.sims.config import CollectConfig, SimulatorName
 from oat.tables.files import load_tables
 from oat.tables.latex import to_latex
 from oat.tables.markdown import to_markdown
+from tests.datasets import make_episodes, write_npz
 
 ABLATIONS: tuple[str, ...] = ("table-ordering", "table-horizons", "table-codebook")
 
@@ -173,6 +174,16 @@ def test_the_cameras_that_policies_see_by_are_recorded(tmp_path: Path) -> None:
 def test_demonstrations_that_nobody_scripted_must_be_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidOption, match="pusht has no scripted expert: name demonstrations with --data"):
         reproduce(ReproduceConfig(("table-sim",), "smoke", "pusht", out=tmp_path))
+
+
+def test_what_nobody_recorded_cannot_be_observed(tmp_path: Path) -> None:
+    """Which is told before anything is fitted or written."""
+    data = write_npz(tmp_path / "demos.npz", make_episodes())
+    out = tmp_path / "out"
+    config = ReproduceConfig(("table-sim",), "smoke", "pusht", out, data, observe=("observation.images.top",))
+    with pytest.raises(UnknownName, match=r"observation key in .*demos\.npz .*'observation\.images\.top'"):
+        reproduce(config)
+    assert not out.exists()
 
 
 def test_what_needs_a_failed_run_is_not_begun(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from oat.data.episodes import open_dataset
 from oat.errors import unknown_name
 from oat.experiments.config import ReproduceConfig
 from oat.experiments.experiment import load_experiment
@@ -36,6 +37,10 @@ def reproduce(config: ReproduceConfig) -> None:
         config.observe,
         config.decoding,
     )
+    if data is not None and not config.only_tables:
+        demonstrations = open_dataset(data)
+        for key in config.observe:
+            demonstrations.observation(key)  # what nobody recorded is refused before hours of fitting
     folder.mkdir(parents=True, exist_ok=True)
     if not config.only_tables:
         if study.scale.videos and config.films and not study.films:
