@@ -26,6 +26,7 @@ from oat.experiments.study.methods import (
     QUEST,
     RVQ,
     UNORDERED,
+    UNORDERED_FULL_REGISTERS,
     Method,
     with_levels,
 )
@@ -224,6 +225,12 @@ def test_an_ablation_takes_the_steps_of_what_it_is_compared_with(paced: StepBudg
     for method in (with_levels((8, 6, 5)), FULL_REGISTERS):
         assert not paced.lacks(method)
         assert (paced.tokenizer_steps(method), paced.policy_steps(method)) == (250, 1200)
+
+
+def test_only_what_differs_is_timed(paced: StepBudget) -> None:
+    """OAT×'s policy computes as OAT's, its tokenizer does not."""
+    assert paced.policy_steps(UNORDERED) == paced.policy_steps(OAT) == 1200
+    assert paced.untimed([OAT, UNORDERED, UNORDERED_FULL_REGISTERS, BIN, BC]) == [UNORDERED, BC]
 
 
 def test_seeds() -> None:

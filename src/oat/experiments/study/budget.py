@@ -65,11 +65,15 @@ class StepBudget:
 
     def lacks(self, method: Method) -> bool:
         """Return whether the method's steps are yet to be timed."""
-        return self._minutes(method) is not None and _key("policies", method) not in self._seconds
+        return self._minutes(method) is not None and not self._seconds.keys() >= set(_keys(method))
 
     def untimed(self, methods: Iterable[Method]) -> list[Method]:
-        """Return the methods whose steps are yet to be timed, one of those that go at the same pace."""
-        return list({_key("policies", method): method for method in methods if self.lacks(method)}.values())
+        """Return the methods whose steps are yet to be timed, the first of those that go at the same pace."""
+        found: dict[tuple[str, ...], Method] = {}
+        for method in methods:
+            if self.lacks(method):
+                found.setdefault(_keys(method), method)
+        return list(found.values())
 
     def measure(self, methods: Iterable[Method]) -> None:
         """Train each method for a moment, one after the other, keep what a step takes, and throw the models away."""
@@ -87,8 +91,14 @@ class StepBudget:
                 staging.write_text(json.dumps({**measured, **self._seconds}, indent=1))
 
 
+def _keys(method: Method) -> tuple[str, ...]:
+    """Return the names of the paces that a method's steps follow from."""
+    kinds: tuple[RunKind, ...] = ("tokenizers", "policies") if method.learned_tokenizer else ("policies",)
+    return tuple(_key(kind, method) for kind in kinds)
+
+
 def _key(kind: RunKind, method: Method) -> str:
-    return f"{kind}/{method.same_steps_as or method.slug_of(kind)}"
+    return f"{kind}/{method.paced_as(kind)}"
 
 
 def _time(run: Run) -> float:

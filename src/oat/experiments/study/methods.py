@@ -30,6 +30,8 @@ class Method:
     """Whether its sequences are so long that fewer training seeds are affordable."""
     same_steps_as: str | None = None
     """Slug of the method at whose pace it is trained: an ablation that computes the same differs in one thing only."""
+    policy_paced_as: str | None = None
+    """Slug of the method whose policy computes the same in a step, where only their tokenizers differ."""
     minutes: float | None = None
     """Minutes of training on one thread, if not the study's."""
     tokenizer_of: str | None = None
@@ -46,6 +48,12 @@ class Method:
         """Return the name of a run of that kind, which is its directory in a study."""
         return f"{kind}/{self.slug_of(kind)}-seed{seed}"
 
+    def paced_as(self, kind: RunKind) -> str:
+        """Return the slug of the method whose steps of that kind tell how long its own take."""
+        if kind == "policies" and self.policy_paced_as is not None:
+            return self.policy_paced_as
+        return self.same_steps_as or self.slug_of(kind)
+
     def slug_of(self, kind: RunKind) -> str:
         """Return the slug of the method whose run of that kind it has: its own, or that of a shared tokenizer."""
         return self.tokenizer_of or self.slug if kind == "tokenizers" else self.slug
@@ -56,7 +64,7 @@ class Method:
 
 
 OAT = Method("OAT", "oat", "oat", prefixes=(1, 2, 4, 8))
-UNORDERED = Method("OAT×", "oat-unordered", "oat", {"keep": "full"}, (8,))
+UNORDERED = Method("OAT×", "oat-unordered", "oat", {"keep": "full"}, (8,), policy_paced_as="oat")
 FULL_REGISTERS = Method(
     "OAT [full registers]",
     "oat-full-registers",
@@ -72,6 +80,7 @@ UNORDERED_FULL_REGISTERS = Method(
     {"keep": "full", "register_attention": "full"},
     (8,),
     same_steps_as="oat-unordered",
+    policy_paced_as="oat",
 )
 FLOW = Method("OAT [flow decoder]", "oat-flow", "oat", {"decoder": "flow"}, (1, 2, 4, 8))
 PAPER_OBJECTIVE = Method(
