@@ -80,8 +80,9 @@ def test_runs_carry_their_minutes_and_continue(drawn: Path) -> None:
 
 def test_a_pace_is_measured_once_for_all_budgets(drawn: Path) -> None:
     measured = json.loads((drawn / "smoke" / "detour" / "pace.json").read_text())
+    # OAT×'s policy computes as OAT's.
     assert {name for name in measured if "oat" in name} == {
-        f"{kind}/{slug}" for kind in ("tokenizers", "policies") for slug in ("oat", "oat-unordered")
+        *("tokenizers/oat", "tokenizers/oat-unordered", "policies/oat")
     }
 
 
@@ -92,7 +93,7 @@ def test_minutes_of_a_method_become_steps(tmp_path: Path) -> None:
     assert (longer.run("policies", 0), longer.prefixes) == ("policies/oat-36min-seed0", (8,))
     assert (budget.tokenizer_steps(longer), budget.policy_steps(longer)) == (7200, 14400)
     assert not budget.lacks(longer)
-    assert budget.untimed([UNORDERED, with_minutes(UNORDERED, 4), longer]) == [with_minutes(UNORDERED, 4)]
+    assert budget.untimed([UNORDERED, with_minutes(UNORDERED, 4), longer]) == [UNORDERED]
 
 
 def test_the_studys_own_minutes_are_the_runs_of_the_other_tables() -> None:
