@@ -22,7 +22,7 @@ def compile_robots_once() -> None:
 
 
 def read_yaml_in_c(modules: Sequence[ModuleType]) -> None:
-    """Let these modules read YAML by libyaml, where that is installed: a kitchen reads some hundred thousand lines."""
+    """Let these modules read YAML by libyaml, where that is installed: a kitchen reads tens of thousands of values."""
     yaml = import_extra("yaml", "robocasa")
     quick = ModuleType("yaml")
     vars(quick).update(vars(yaml))
