@@ -1,13 +1,16 @@
 """Skills: hands turn and go where they are asked to, and things are as large as what MuJoCo computes contacts with."""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
+from itertools import groupby
 
 import numpy as np
 import pytest
 
 from oat.sims.hand import CLOSED, OPEN, UP, Actions, Hand, Manner, Pose, direction, rotation_vector, shortest_turn
 from oat.sims.robomimic import RoboMimicEnv
-from oat.sims.skills import Thing, backed, is_held, pick, push, reached, turn_about_vertical
+from oat.sims.skills import Thing, backed, is_held, pick, push, reached, take, turn_about_vertical
 from tests.sims.robomimic_files import environment
 
 
@@ -73,6 +76,25 @@ def test_a_thing_is_as_large_as_its_collision_geometry_and_can_be_picked_up() ->
     act(env, pick(hand, cube, lambda: Pose(cube.position, hand.level(np.arctan2(*cube.rotation[1::-1, 0]))), 1.0))
     assert is_held(hand, cube)
     assert cube.position[2] > before + 0.1
+
+
+@pytest.mark.parametrize("fumbles", [False, True])
+def test_a_hand_that_closes_too_early_opens_again_and_takes_the_thing(fumbles: bool) -> None:
+    """What policies do wrong most often is shown, and how to go on from there."""
+    env = lift()
+    env.reset(3)
+    cube = Thing(env.env, env.env.cube.root_body)
+    hand = Hand(env.env, replace(Manner.draw(2), fumbles=np.full(8, fumbles)))
+    grips = []
+
+    def noted(actions: Actions) -> Iterator[np.ndarray]:
+        for action in actions:
+            grips.append(action[6])
+            yield action
+
+    act(env, noted(take(hand, lambda: Pose(cube.position, hand.level(np.arctan2(*cube.rotation[1::-1, 0]))))))
+    assert [grip for grip, _ in groupby(grips)] == ([OPEN, CLOSED, OPEN, CLOSED] if fumbles else [OPEN, CLOSED])
+    assert is_held(hand, cube)
 
 
 def test_pushing_ends_when_something_has_happened() -> None:

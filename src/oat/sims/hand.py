@@ -1,7 +1,9 @@
 """Move a robosuite arm's hand: the poses it can be asked to take, and the actions that bring it there.
 
-An expert is a generator of actions that looks at the simulator's own poses. Its episodes differ as people's do: speed,
-pauses, detours, where and how it grasps and where it lets go are drawn from the seed.
+An expert is a generator of actions that looks at the simulator's own poses. Its episodes differ as those of one
+practised person do: detours, hesitation, where and how it grasps, where it lets go and whether it first closes the
+fingers too early are drawn from the seed. Its speed varies little: nothing that is observed at the beginning tells it,
+so that of hands of all speeds a policy learns the mean, whose fingers close before it has arrived.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -37,19 +39,22 @@ class Manner:
     """Three numbers in [-1, 1] that an expert makes its grasp from."""
     place: np.ndarray
     """Three numbers in [-1, 1] that an expert makes its release from."""
+    fumbles: np.ndarray
+    """Whether the fingers first close too early, at each of the waypoints where something is to be grasped."""
 
     @classmethod
     def draw(cls, seed: int) -> "Manner":
         """Draw the manner of the episode with this seed."""
         random = np.random.default_rng(seed)
         return cls(
-            gain=random.uniform(0.9, 1.6),
-            top_speed=random.uniform(0.5, 1.0),
-            hover=random.uniform(0.05, 0.12),
-            detour=np.array([*random.normal(0, 0.015, 2), 0.0]),
-            pauses=random.integers(1, 9, 8) * (random.random(8) < 0.4),
+            gain=random.uniform(1.0, 1.3),
+            top_speed=random.uniform(0.5, 0.7),
+            hover=random.uniform(0.06, 0.10),
+            detour=np.array([*random.normal(0, 0.03, 2), 0.0]),
+            pauses=random.integers(1, 5, 8) * (random.random(8) < 0.15),
             grasp=random.uniform(-1, 1, 3),
             place=random.uniform(-1, 1, 3),
+            fumbles=random.random(8) < 0.3,
         )
 
 
@@ -98,6 +103,11 @@ class Hand:
     def yaw(self) -> float:
         """Return the horizontal direction in which the fingers close."""
         return yaw_of(self.rotation[:, 0])
+
+    @property
+    def fumbles(self) -> bool:
+        """Return whether the fingers close too early at the waypoint where the hand is."""
+        return bool(self.manner.fumbles[self._waypoint % len(self.manner.fumbles)])
 
     def facing(self, pointing: np.ndarray, closing: np.ndarray) -> np.ndarray:
         """Return the rotation in which the fingers point one way and close in another.

@@ -1,10 +1,11 @@
 """Demonstrate four kitchen tasks of RoboCasa with scripts: a drawer, two buttons and a faucet's handle.
 
 The arm does it alone, from where RoboCasa puts the robot. Tilts, heights, distances, speed and pauses are drawn from
-the seed. A script looks whether it has succeeded and otherwise begins again, from farther away.
+the seed. A script looks whether it has succeeded and otherwise begins again, from farther away; now and then the first
+try of a button misses, so that demonstrations show how to go on from there.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from oat.sims.skills import fixed, push
 
 _STANDING = (0.0, 0.0, 0.0, 0.0, -1.0)  # neither base nor torso moves
 _TRIES = 3
+_MISS = 0.06  # metres
+_PATIENCE = 15  # steps after which a try that misses is given up
 
 
 class Fixture:
@@ -45,6 +48,14 @@ def _facing(hand: Hand, pointing: np.ndarray, closing: np.ndarray, position: Cal
     """Return a target whose rotation stays what it is now."""
     rotation = hand.facing(pointing, closing)
     return lambda: Pose(position(), rotation)
+
+
+def _tries(hand: Hand) -> Iterator[tuple[float, int]]:
+    """Yield how far from its aim each try of a button goes, and for how many steps it presses at most."""
+    if hand.fumbles:
+        yield _MISS, _PATIENCE
+    for _ in range(_TRIES):
+        yield 0.0, 80
 
 
 def close_drawer(env: Any, manner: Manner) -> Actions:
@@ -102,13 +113,14 @@ def start_coffee_machine(env: Any, manner: Manner) -> Actions:
     slant = button.slanted(65 + 3 * manner.grasp[2])
     aside = 0.004 * manner.grasp[0]
 
-    def place(back: float, up: float) -> Target:
-        return _facing(hand, slant, button.right, lambda: button.at(aside, back, up))
+    def place(back: float, up: float, right: float = aside) -> Target:
+        return _facing(hand, slant, button.right, lambda: button.at(right, back, up))
 
-    for _ in range(_TRIES):
+    for miss, patience in _tries(hand):
+        beside = aside + np.copysign(miss, aside)
         yield from hand.go(place(-0.15 - 0.6 * manner.hover, 0.08), CLOSED, 0.02, 0.2, limit=80)
-        yield from hand.go(place(-0.01 + 0.003 * manner.grasp[1], 0.06), CLOSED, 0.015, 0.2, limit=60)
-        yield from push(hand, place(0.0, -0.03), lambda: machine._turned_on, limit=60)
+        yield from hand.go(place(-0.01 + 0.003 * manner.grasp[1], 0.06, beside), CLOSED, 0.015, 0.2, limit=60)
+        yield from push(hand, place(0.0, -0.03, beside), lambda: machine._turned_on, limit=patience)
         yield from hand.go(place(-0.05, 0.06), CLOSED, 0.03, 0.3, limit=20)
         yield from hand.go(place(-0.3, 0.06), CLOSED, 0.02, 0.3, limit=60)
         yield from hand.stay(6, CLOSED)
@@ -120,16 +132,16 @@ def turn_off_microwave(env: Any, manner: Manner) -> Actions:
     button = Fixture(env, env.microwave, f"{env.microwave.naming_prefix}stop_button")
     up = 0.004 * manner.grasp[1]
 
-    def place(back: float) -> Target:
+    def place(back: float, higher: float = 0.0) -> Target:
         # The hand's thin side is to the left and right, where the start button is.
-        return _facing(hand, button.back, UP, lambda: button.at(0.0, back, up))
+        return _facing(hand, button.back, UP, lambda: button.at(0.0, back, up + higher))
 
     start = hand.position - 0.1 * button.back
     yield from hand.go(_facing(hand, button.back, UP, fixed(start)), CLOSED, 0.03, 0.8, limit=40)
-    for _ in range(_TRIES):
+    for miss, patience in _tries(hand):
         yield from hand.go(place(-0.14 - 0.6 * manner.hover), CLOSED, 0.02, 0.15, limit=100)
-        yield from hand.go(place(-0.10), CLOSED, 0.015, 0.12, limit=60)
-        yield from push(hand, place(0.03), lambda: not env.microwave._turned_on, limit=80)
+        yield from hand.go(place(-0.10, miss), CLOSED, 0.015, 0.12, limit=60)
+        yield from push(hand, place(0.03, miss), lambda: not env.microwave._turned_on, limit=patience)
         yield from hand.go(place(-0.3), CLOSED, 0.02, 0.3, limit=60)
         yield from hand.stay(6, CLOSED)
 

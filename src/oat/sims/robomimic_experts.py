@@ -6,24 +6,20 @@ from typing import Any
 import numpy as np
 
 from oat.sims.hand import CLOSED, OPEN, UP, Actions, Hand, Manner, Pose, Target, direction, shortest_turn, yaw_of
-from oat.sims.skills import Thing, approach, grasp, pick, straight_up, turn_about_vertical
+from oat.sims.skills import Thing, pick, straight_up, take, turn_about_vertical
 
 
 def lift(env: Any, manner: Manner) -> Actions:
-    """Take the cube by either pair of faces, a little off its centre, and raise it."""
+    """Take the cube by the faces that need the smaller turn, a little off its centre, and raise it."""
     hand = Hand(env, manner)
     cube = Thing(env, env.cube.root_body)
-    quarter = np.pi / 2 * (manner.grasp[0] > 0)
 
     def middle() -> Pose:
-        yaw = yaw_of(cube.rotation[:, 0]) + quarter
+        yaw = hand.yaw + shortest_turn(hand.yaw, yaw_of(cube.rotation[:, 0]), period=np.pi / 2)
         aside = 0.006 * manner.grasp[1] * direction(yaw)
         return Pose(cube.position + aside + 0.006 * manner.grasp[2] * UP, hand.level(yaw))
 
-    yield from approach(hand, middle)
-    yield from hand.go(middle, OPEN, 0.012)
-    yield from hand.stay(5, CLOSED)
-    yield from hand.rise(CLOSED)
+    yield from pick(hand, cube, middle, cube.position[2] + 0.15)
 
 
 def can(env: Any, manner: Manner) -> Actions:
@@ -95,8 +91,7 @@ def square(env: Any, manner: Manner) -> Actions:
         return Pose(nut.handle + along * direction(nut.yaw) - 0.004 * UP, hand.level(nut.yaw + np.pi / 2))
 
     while True:
-        yield from approach(hand, handle)
-        yield from grasp(hand, handle, steps=12)
+        yield from take(hand, handle)
         yield from hand.go(straight_up(hand, nut.peg[2] + 0.25), CLOSED, 0.03)
         yield from _thread(hand, nut)
 

@@ -122,14 +122,31 @@ def straight_up(hand: Hand, height: float) -> Target:
 def approach(hand: Hand, target: Target, grip: float = OPEN) -> Actions:
     """Come to a target from behind, by a detour, and stop in front of it."""
     hover = hand.manner.hover
-    yield from hand.go(shifted(backed(target, hover), hand.manner.detour), grip, 0.025, 0.12)
+    # Half of the detour that is taken at a height: things stand about down there.
+    yield from hand.go(shifted(backed(target, hover), 0.5 * hand.manner.detour), grip, 0.025, 0.12)
     yield from hand.go(backed(target, 0.5 * hover), grip, 0.02, 0.1)
+
+
+def take(hand: Hand, target: Target, steps: int = 12) -> Actions:
+    """Approach a target and grasp it; now and then close the fingers too early, rise with nothing and come again."""
+    yield from approach(hand, target)
+    if hand.fumbles:
+        yield from hand.stay(6, CLOSED)
+        yield from hand.go(straight_up(hand, hand.position[2] + hand.manner.hover), CLOSED, 0.03)
+        yield from release(hand)
+        yield from approach(hand, target)
+    yield from grasp(hand, target, steps)
 
 
 def grasp(hand: Hand, target: Target, steps: int = 12) -> Actions:
     """Put the fingers around a target exactly, and close them."""
     yield from hand.home_in(target, OPEN, reached(hand, target, 0.006), 60)
     yield from hand.stay(steps, CLOSED)
+
+
+def release(hand: Hand) -> Actions:
+    """Open the fingers and wait until they are."""
+    yield from hand.stay(_OPENING, OPEN)
 
 
 def lift(hand: Hand, height: float, tolerance: float = 0.03) -> Actions:
@@ -142,12 +159,11 @@ def pick(hand: Hand, thing: Thing, target: Target, height: float) -> Actions:
     for _ in range(_TRIES):
         before = thing.position[2]
         yield from hand.go(shifted(at_height(target, height), hand.manner.detour), OPEN, 0.04, 0.3)
-        yield from approach(hand, target)
-        yield from grasp(hand, target)
+        yield from take(hand, target)
         yield from lift(hand, height)
         if thing.position[2] > before + 0.03:
             return
-        yield from hand.stay(_OPENING, OPEN)
+        yield from release(hand)
 
 
 def is_held(hand: Hand, thing: Thing) -> bool:
@@ -172,7 +188,7 @@ def place(hand: Hand, thing: Thing, spot: Callable[[], np.ndarray], height: floa
     if not is_held(hand, thing):  # it was lost on the way
         return
     yield from hand.home_in(held_at(hand, thing, spot, yaw), CLOSED, _Lying(thing, spot), 60)
-    yield from hand.stay(_OPENING, OPEN)
+    yield from release(hand)
     yield from hand.go(straight_up(hand, hand.position[2] + 0.12), OPEN, 0.03)
 
 
@@ -189,7 +205,7 @@ def pull(hand: Hand, target: Target, way: np.ndarray, done: Callable[[], bool], 
     yield from grasp(hand, target)
     rotation = hand.rotation
     yield from push(hand, lambda: Pose(hand.position + way, rotation), done, CLOSED, limit)
-    yield from hand.stay(_OPENING, OPEN)
+    yield from release(hand)
 
 
 def turn(hand: Hand, target: Target, done: Callable[[], bool], way: float, limit: int = 60) -> Actions:
@@ -200,7 +216,7 @@ def turn(hand: Hand, target: Target, done: Callable[[], bool], way: float, limit
         if done():
             break
         yield hand.toward(Pose(spot, hand.turned(0.3 * way)), hand.manner.gain, CLOSED)
-    yield from hand.stay(_OPENING, OPEN)
+    yield from release(hand)
 
 
 def held_at(hand: Hand, thing: Thing, spot: Callable[[], np.ndarray], yaw: float | None = None) -> Target:
