@@ -91,9 +91,9 @@ SCALES: dict[ScaleName, Scale] = {
         chunks=256,
         timings=50,
         minutes=12,
-        demonstrations_in={"detour": 400, "robomimic": 200},
+        demonstrations_in={"detour": 400, "robomimic": 200, "robocasa": 100},
         minutes_in={"detour": 2, "libero": 6, "robomimic": 6, "robocasa": 6},
-        episodes_in={"libero": 5, "robomimic": 25, "robocasa": 15},
+        episodes_in={"libero": 5, "robomimic": 25, "robocasa": 10},
     ),
     "paper": Scale(
         "paper",
