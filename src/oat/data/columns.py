@@ -1,4 +1,4 @@
-"""One contiguous float32 array out of a stored column: in memory when small, memory-mapped when large.
+"""One contiguous array out of a stored column: in memory when small, memory-mapped when large.
 
 Parquet, HDF5 and zarr store columns in compressed pieces that cannot be mapped. A large column is therefore decoded
 once into a cache file (`$OAT_CACHE_DIR`, by default `~/.cache/oat`), named after the source files' paths, sizes and
@@ -34,22 +34,26 @@ def cache_directory() -> Path:
 
 
 def load_column(
-    name: str, shape: tuple[int, ...], blocks: Callable[[], Iterable[np.ndarray]], sources: Sequence[Path]
+    name: str,
+    shape: tuple[int, ...],
+    blocks: Callable[[], Iterable[np.ndarray]],
+    sources: Sequence[Path],
+    dtype: np.dtype[Any] = FLOAT32,
 ) -> np.ndarray:
-    """Return the blocks joined along their first axis as one read-only float32 array of `shape`.
+    """Return the blocks joined along their first axis as one read-only array of `shape`, of numbers or of bytes.
 
     `sources` are the files that the blocks come from: when one of them changes, a cached column is decoded anew.
     """
-    if math.prod(shape) * 4 <= MAP_ABOVE_BYTES:
-        array = np.empty(shape, np.float32)
+    if math.prod(shape) * dtype.itemsize <= MAP_ABOVE_BYTES:
+        array = np.empty(shape, dtype)
         _fill(name, array, blocks())
         array.flags.writeable = False
         return array
     cached = cache_directory() / f"{_fingerprint(name, sources)}.npy"
-    column = map_cached(cached, FLOAT32, shape)
+    column = map_cached(cached, dtype, shape)
     if column is None:
-        _write_cache(cached, name, shape, blocks())
-        column = map_cached(cached, FLOAT32, shape)
+        _write_cache(cached, name, shape, blocks(), dtype)
+        column = map_cached(cached, dtype, shape)
         assert column is not None, "what was just written is there"
     return column
 
@@ -73,16 +77,19 @@ def map_cached(file: Path, dtype: np.dtype[Any], shape: tuple[int | None, ...]) 
     return array
 
 
-def _write_cache(cached: Path, name: str, shape: tuple[int, ...], blocks: Iterable[np.ndarray]) -> None:
+def _write_cache(
+    cached: Path, name: str, shape: tuple[int, ...], blocks: Iterable[np.ndarray], dtype: np.dtype[Any]
+) -> None:
     """Write a column to its cache file as the blocks arrive."""
     try:
         # Not durable: the column can be decoded again at any time, and waiting for the disk takes long.
         with staged_file(cached, durable=False) as staging, staging.open("wb") as file:
-            header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+            little = dtype.newbyteorder("<")
+            header = {"descr": np.lib.format.dtype_to_descr(little), "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_2_0(file, header)
             # Written, not filled through a map: a full disk is an error from a write, but a bus error from a map.
             for block in _checked(name, shape, blocks):
-                file.write(np.ascontiguousarray(block, "<f4").data)
+                file.write(np.ascontiguousarray(block, little).data)
     except WriteFailed as error:
         raise WriteFailed(f"{error} Decoded columns are kept there; OAT_CACHE_DIR chooses another place.") from error
 
