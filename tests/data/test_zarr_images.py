@@ -47,7 +47,12 @@ def test_frames_at_random_are_decoded_once(
 ) -> None:
     decoded: list[int] = []
     read = ZarrArray.chunk
-    monkeypatch.setattr(ZarrArray, "chunk", lambda self, number: decoded.append(number) or read(self, number))
+
+    def watched(self: ZarrArray, number: int) -> np.ndarray:
+        decoded.append(number)
+        return read(self, number)
+
+    monkeypatch.setattr(ZarrArray, "chunk", watched)
     rng = np.random.default_rng(1)
     for _ in range(20):
         chosen = rng.integers(0, FRAMES, 5)

@@ -172,6 +172,21 @@ def test_impossible_crops_are_refused(crop: float) -> None:
         VisionConfig(crop=crop)
 
 
+@pytest.mark.parametrize("channels", [(), (16, 0), (12, 16)])
+def test_impossible_convolutions_are_refused(channels: tuple[int, ...]) -> None:
+    with pytest.raises(InvalidOption, match="multiples of 8"):
+        VisionConfig(channels=channels)
+
+
+def test_convolutions_are_as_wide_as_configured() -> None:
+    encoder = ContextEncoder(replace(EYES, vision=VisionConfig(channels=(8, 24))), 32)
+    vision = encoder.vision["0"]
+    assert isinstance(vision, ConvolutionalVision)
+    assert vision.stem.out_channels == 8
+    assert vision.features == 48
+    assert encoder(*encoder.read(Observation(_values(), ("push", "push")))).shape[-1] == 32
+
+
 def test_only_a_backbone_can_be_frozen() -> None:
     with pytest.raises(InvalidOption, match="cannot be frozen"):
         VisionConfig(frozen=True)

@@ -314,6 +314,8 @@ def test_mistakes_are_told_before_anything_is_trained(data: Path, tmp_path: Path
         train_policy(replace(config, tokenizer=tokenizer, observe=("observation.stat",)))
     with pytest.raises(InvalidOption, match="cannot be frozen"):
         train_policy(replace(config, tokenizer=tokenizer, freeze_vision=True))
+    with pytest.raises(InvalidOption, match="leave it or --vision-backbone out"):
+        replace(config, vision_backbone="any", vision_channels=(8, 16))
     assert not (tmp_path / "policy").exists()
 
 

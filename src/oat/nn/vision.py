@@ -69,7 +69,7 @@ class ResidualBlock(nn.Module):
 class ConvolutionalVision(nn.Module):
     """Residual convolutions ending in keypoints; group instead of batch normalisation, which averaged weights need."""
 
-    def __init__(self, channels: tuple[int, ...] = (32, 64, 64)) -> None:
+    def __init__(self, channels: tuple[int, ...]) -> None:
         super().__init__()
         self.stem = nn.Conv2d(3, channels[0], 5, stride=2, padding=2)
         self.stem_norm = nn.GroupNorm(channels[0] // 8, channels[0])

@@ -29,12 +29,17 @@ class VisionConfig:
     """Whether the backbone's weights stay as they are."""
     crop: float = 0.9
     """The share of height and width that is kept: a random crop in training, the centre in use."""
+    channels: tuple[int, ...] = (32, 64, 64)
+    """Features of the convolutions, from the stem on, each at half the resolution of the one before."""
     pretrained: Pretrained | None = None
     """The backbone's architecture, which a checkpoint records so that it can be built without the original files."""
 
     def __post_init__(self) -> None:
         if not 0 < self.crop <= 1:
             raise InvalidOption(f"crop must be in (0, 1], got {self.crop}")
+        if not self.channels or any(features < 8 or features % 8 for features in self.channels):
+            given = " ".join(map(str, self.channels)) or "none"
+            raise InvalidOption(f"channels of convolutions must be multiples of 8, such as 16 32 64, got {given}")
         if self.frozen and self.backbone is None:
             raise InvalidOption("convolutions from scratch cannot be frozen: name a vision backbone")
 
@@ -258,7 +263,7 @@ _STATE_LIMIT = 3.0  # states far outside what training saw are brought this near
 
 def _make_vision(config: VisionConfig) -> ConvolutionalVision | HuggingFaceVision:
     if config.backbone is None:
-        return ConvolutionalVision()
+        return ConvolutionalVision(config.channels)
     if config.pretrained is not None:
         return HuggingFaceVision(config.pretrained, config.frozen)
     return HuggingFaceVision.from_pretrained(config.backbone, config.frozen)

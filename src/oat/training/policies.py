@@ -163,7 +163,7 @@ def train_policy(config: TrainPolicyConfig) -> None:
         assert isinstance(usual, AutoregressiveConfig)
         config.model.refuse_without_lattice(usual, tokenizer.kind)
     space = _action_space(config, episodes) if tokenizer is None else tokenizer.space
-    vision = VisionConfig(config.vision_backbone, config.freeze_vision)
+    vision = VisionConfig(config.vision_backbone, config.freeze_vision, channels=config.convolutions)
     context = describe_context(episodes, config.observe, config.obs_horizon, vision, config.text_encoder)
     transform = space.transform
     # The action transform may refer to a state that the policy does not observe.
