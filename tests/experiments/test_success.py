@@ -154,6 +154,12 @@ def test_task_by_task_the_paper_stands_beside(
     )
 
 
+@pytest.mark.parametrize(("observe", "images"), [((), "see images and "), (("observation.images.img",), "")])
+def test_a_table_says_what_the_paper_had_more(study: Study, observe: tuple[str, ...], images: str) -> None:
+    notes = study_table(replace(study, observe=observe), "t", [Row("DP", tuple(whole()), "1")]).notes
+    assert f"the paper's policies {images}were trained for longer, with 5 seeds" in notes
+
+
 def test_a_table_says_who_demonstrated(study: Study) -> None:
     """Records of before say "unknown" where people demonstrated, such as those of PushT."""
     silent = Row("DP", tuple(replace(each, demonstrator="unknown") for each in whole()), "1")

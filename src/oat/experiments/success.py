@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from oat.data.episodes import IMAGES
 from oat.evaluation.claims import Claim, decide_claim
 from oat.evaluation.comparisons import compare_policies
 from oat.evaluation.config import Measure
@@ -203,7 +204,8 @@ def _about(study: Study, rows: Sequence[Row]) -> Iterator[str]:
         sources = sorted({simulator.who_demonstrated(record.demonstrator) for row in rows for record in row.records})
         yield f"evaluated at commit {' and '.join(commits)}, {' and '.join(sources)} demonstrations"
         yield from note_stand_ins(join_stand_ins(record for row in rows for record in row.records))
-        yield "the paper's policies see images and were trained for longer, with 5 seeds"
+        images = "" if any(key.startswith(IMAGES) for key in study.observe) else "see images and "
+        yield f"the paper's policies {images}were trained for longer, with 5 seeds"
 
 
 def _problems(row: Row) -> Iterator[str]:
