@@ -69,14 +69,18 @@ def test_tables_show_what_a_chunk_takes(folder: Path) -> None:
 def test_at_full_size_every_rule_has_its_control(tmp_path: Path) -> None:
     study = Study(SCALES["cpu"], "metaworld", tmp_path)
     runs = {run.name for run in depth.evaluations(study)}
-    assert len(runs) == 3 * (8 + 6 + 6)
-    assert {f"records/oat-seed2-random-value-{price}" for price in (20, 60, 150)} <= runs
+    assert len(runs) == 2 * 3 * (8 + 6 + 6)
+    ends = [f"{price}{executed}" for price in (20, 60, 150) for executed in ("", "-execute8")]
+    assert {f"records/oat-seed2-random-value-{end}" for end in ends} <= runs
     (tmp_path / "pace.json").write_text(json.dumps({}))
     made = {run.name: run for run in study.runs(depth.evaluations(study), StepBudget(study))}
     control = made["records/oat-seed0-random-residual-30"]
     assert "--stop matched=records/oat-seed0-residual-30" in control.command
     assert "records/oat-seed0-residual-30" in control.needs
     assert made["heads/oat-seed0"].command == ("oat calibrate policies/oat-seed0 --data demos --out heads/oat-seed0")
+    half = made["records/oat-seed0-random-residual-30-execute8"]
+    assert "--stop matched=records/oat-seed0-residual-30-execute8" in half.command
+    assert made["heads/oat-seed0-execute8"].command.endswith("--out heads/oat-seed0-execute8 --execute 8")
 
 
 def test_first_come_the_first_seed_and_what_decides(tmp_path: Path) -> None:
@@ -99,7 +103,7 @@ def test_no_evaluation_repeats_another(tmp_path: Path) -> None:
     (tmp_path / "pace.json").write_text(json.dumps({}))
     asked = [*decoding_rules.evaluations(study), *depth.evaluations(study)]
     runs = {run.name: run for run in study.runs(asked, StepBudget(study)) if run.name.startswith("records/")}
-    assert len({str(replace(run.config, out=Path())) for run in runs.values()}) == len(runs) == 216
+    assert len({str(replace(run.config, out=Path())) for run in runs.values()}) == len(runs) == 273
     # Decoding as trained is the main table's, whose records count here.
     main = {run.name for run in study.evaluations((OAT, UNORDERED, QUEST, DP))}
     assert main <= runs.keys()

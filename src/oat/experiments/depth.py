@@ -27,6 +27,7 @@ _LONGEST = OAT.prefixes[-1]
 _SETTINGS = ("residual=10%", "residual=30%", "residual=60%", "value=20%", "value=60%", "value=150%")
 _FIRST = ("residual=30%", "value=60%")  # should take about half of the tokens, as the goal wants
 _BINS = 20  # of an episode, for tokens over time
+_HALF = 8  # actions executed of each chunk, in the second table; the protocol's 16 in the first
 
 
 def _fixed(tokens: int) -> DecodingRun:
@@ -69,20 +70,41 @@ def _importance(rule: DecodingRun) -> int:
 
 
 def evaluations(study: Study) -> list[EvaluationRun]:
-    """Return OAT from every number of tokens, by every rule, and each rule's control, training seed by seed."""
+    """Return OAT from every number of tokens, by every rule, and each rule's control, training seed by seed.
+
+    Of a seed, executing as many actions as the protocol wants comes before executing half of them.
+    """
+    runs = [run for execute in _regimes(study) for run in _evaluations(study, execute)]
+    return sorted(runs, key=lambda run: run.seed)
+
+
+def _evaluations(study: Study, execute: int | None) -> list[EvaluationRun]:
     rules = sorted(_rules(study), key=_importance)
-    return [replace(run, decoding=rule) for run in study.evaluations((OAT,)) for rule in rules]
+    return [replace(run, decoding=rule, execute=execute) for run in study.evaluations((OAT,)) for rule in rules]
+
+
+def _regimes(study: Study) -> tuple[int | None, ...]:
+    return (None,) if study.scale.name == "smoke" else (None, _HALF)
 
 
 def tables(study: Study) -> list[Table]:
-    """Return the table of success against tokens, and draw it, and where along an episode tokens were used."""
+    """Return a table of success against tokens for each number of executed actions, and draw them."""
+    return [_table(study, execute) for execute in _regimes(study)]
+
+
+def _table(study: Study, execute: int | None) -> Table:
+    """Return one table, and draw it, and where along an episode tokens were used."""
     shown = [label(EvaluationRun(OAT, decoding=rule)) for rule in _rules(study)]
-    rows = sorted(read_decoding_rows(study, evaluations(study)), key=lambda row: shown.index(row.label))
+    rows = sorted(read_decoding_rows(study, _evaluations(study, execute)), key=lambda row: shown.index(row.label))
     claims = tuple(_claims(study))
-    title = f"{NAME}: success against tokens per chunk, success in %"
+    title = f"{NAME}: success against tokens per chunk, {execute or 'the usual number of'} actions executed, in %"
     table = study_table(study, title, rows, claims=claims, more=COST_COLUMNS)
-    notes = (*table.notes, *_within_a_point(study, rows), _draw(study, rows), _draw_over_time(study, rows))
-    return [replace(table, notes=notes)]
+    drawn = (_draw(study, rows, execute), _draw_over_time(study, rows, execute))
+    return replace(table, notes=(*table.notes, *_within_a_point(study, rows), *drawn))
+
+
+def _file(name: str, execute: int | None) -> str:
+    return name if execute is None else f"{name}-execute{execute}"
 
 
 def _claims(study: Study) -> Iterator[Claim]:
@@ -119,7 +141,7 @@ def compare_goal(whole: Row, here: Row) -> str:
     return f"{outcome} ({gap:+.1f} points, {overall.tokens_per_chunk:.2f} tokens){by_score}"
 
 
-def _draw(study: Study, rows: Sequence[Row]) -> str:
+def _draw(study: Study, rows: Sequence[Row], execute: int | None) -> str:
     """Draw success, or the score, against mean tokens: fixed numbers as a line, rules and controls as points."""
     measure = deciding_measure(rows)
     figure = new_figure(6.5, 4.2)
@@ -141,12 +163,13 @@ def _draw(study: Study, rows: Sequence[Row]) -> str:
             **style,
         )
     axes.set(xlabel="mean tokens per chunk", ylabel=f"{measure}, %", ylim=(-2, 102))
-    axes.set_title(f"OAT on {study.sim}: {measure} against tokens, with 95 % intervals", fontsize=10)
+    executed = "" if execute is None else f", {execute} actions executed"
+    axes.set_title(f"OAT on {study.sim}{executed}: {measure} against tokens, with 95 % intervals", fontsize=10)
     axes.legend(fontsize=8)
-    return save_study_figure(study, NAME, figure)
+    return save_study_figure(study, _file(NAME, execute), figure)
 
 
-def _draw_over_time(study: Study, rows: Sequence[Row]) -> str:
+def _draw_over_time(study: Study, rows: Sequence[Row], execute: int | None) -> str:
     """Draw how many tokens chunks had along an episode, for each rule and task."""
     tasks = study.tasks
     figure = new_figure(3.4 * max(2, len(tasks)), 3.2)
@@ -163,4 +186,4 @@ def _draw_over_time(study: Study, rows: Sequence[Row]) -> str:
     panels[0].set_ylabel("tokens per chunk")
     if panels[0].get_legend_handles_labels()[0]:
         panels[0].legend(fontsize=7)
-    return save_study_figure(study, f"{NAME}-over-time", figure)
+    return save_study_figure(study, _file(f"{NAME}-over-time", execute), figure)
