@@ -15,6 +15,7 @@ from oat.nn.width import Width
 from oat.policies import AutoregressivePolicy, DiffusionPolicy, Policy, RegressionPolicy
 from oat.policies.config import AutoregressiveConfig, DiffusionConfig, RegressionConfig
 from oat.policies.context import ContextConfig
+from oat.policies.error_head import ErrorHead, HeadConfig
 from oat.tokenizers.autoencoder import AutoencoderTokenizer
 from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.space import ActionSpace
@@ -106,3 +107,13 @@ def targets_of(policy: AutoregressivePolicy, rows: int, seed: int = 1) -> Tokens
     short = torch.nonzero(tokens.lengths <= policy.longest)[:rows, 0]
     assert len(short) == rows
     return tokens[short]
+
+
+def head_of(policy: AutoregressivePolicy, executed: int = 8) -> ErrorHead:
+    """A head that has learned nothing, and so stops rows here and there."""
+    torch.manual_seed(1)
+    head = ErrorHead(HeadConfig(policy.identity, CONFIG.width.dim, policy.outputs, policy.longest, executed))
+    torch.nn.init.normal_(head.mlp.out.weight, std=0.3)
+    head.vectors.copy_(policy.embedding.vectors().detach()[: policy.outputs])
+    head.margin.fill_(1.5)
+    return head.requires_grad_(False).eval()

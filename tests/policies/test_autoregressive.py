@@ -235,7 +235,11 @@ def test_what_cannot_be_decoded_is_refused_at_the_call(decoding: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"temperature": 0.0}, {"temperature": -1.0}, {"top_k": 0}, {"num_tokens": 0}, {"num_tokens": -3}]
+    "options",
+    [
+        *({"temperature": 0.0}, {"temperature": -1.0}, {"top_k": 0}, {"num_tokens": 0}, {"num_tokens": -3}),
+        *({"greedy": True, "temperature": 0.5}, {"greedy": True, "top_k": 3}),
+    ],
 )
 def test_decodings_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidOption):

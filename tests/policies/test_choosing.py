@@ -220,7 +220,15 @@ def test_exports_choose_the_same(kind: str) -> None:
     runtime, noise = load_runtime(folder), Noise((1, 2, 3))
     torch.testing.assert_close(runtime.action_scale, policy.action_scale)
     rests = Previous.of([np.full((4, DIM), 0.2), None, np.full((2, DIM), -0.3)], DIM)
-    rules = [Medoid(), Medoid((1,)), Coherent(), Contrast(), *([Likelihood(), Guided()] if kind == "oat" else [])]
+    weaker = Contrast(policy_of("diffusion" if kind == "oat" else "oat"), "other")
+    rules = [
+        Medoid(),
+        Medoid((1,)),
+        Coherent(),
+        Contrast(),
+        weaker,
+        *([Likelihood(), Guided()] if kind == "oat" else []),
+    ]
     for rule in rules:
         for commit in (0, 2):
             decoding = _decoding(kind, samples=4, choose=rule, commit=commit, executed=8)
@@ -341,6 +349,7 @@ def test_what_a_rule_cannot_do_is_refused_before_anything_runs() -> None:
         (policy, TokenDecoding(samples=2, commit=2, executed=HORIZON), "commit looks at the rest"),
         (policy, TokenDecoding(samples=2, choose=Contrast(_knowing_one_task())), "does not know the task 'pull'"),
         (policy, TokenDecoding(stop=Fixed(9)), "fixed=9 must stop after 1…8 tokens"),
+        (policy, TokenDecoding(num_tokens=4, stop=Fixed(6)), "fixed=6 must stop after 1…4 tokens"),
         (diffusion(), Denoising(samples=2, choose=Likelihood()), "no likelihood"),
     ]
     for predictor, decoding, reason in refusals:

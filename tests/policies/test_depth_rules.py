@@ -10,22 +10,12 @@ from oat.errors import CheckpointError, InvalidOption
 from oat.export.loading import load_runtime
 from oat.io.training_record import TrainingRecord
 from oat.policies import AutoregressivePolicy, BasePredictor, Noise, TokenDecoding
-from oat.policies.error_head import ErrorHead, HeadConfig
+from oat.policies.error_head import ErrorHead
 from oat.policies.stopping import DepthRule, Fixed, RandomDepth, Residual, Value
 from tests.export.exported import exported
-from tests.policies.small import CONFIG, autoregressive, choose_rows, observe, policy_of
+from tests.policies.small import autoregressive, choose_rows, head_of, observe, policy_of
 
 NOISE = Noise(tuple(range(6)))
-
-
-def head_of(policy: AutoregressivePolicy, executed: int = 8) -> ErrorHead:
-    """A head that has learned nothing, and so stops rows here and there."""
-    torch.manual_seed(1)
-    head = ErrorHead(HeadConfig(policy.identity, CONFIG.width.dim, policy.outputs, policy.longest, executed))
-    torch.nn.init.normal_(head.mlp.out.weight, std=0.3)
-    head.vectors.copy_(policy.embedding.vectors().detach()[: policy.outputs])
-    head.margin.fill_(1.5)
-    return head.requires_grad_(False).eval()
 
 
 def rules(policy: AutoregressivePolicy) -> list[DepthRule]:

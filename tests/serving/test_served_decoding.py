@@ -11,15 +11,15 @@ from oat.data.episodes import STATE
 from oat.errors import InvalidOption, PolicyServerError
 from oat.export.loading import load_runtime
 from oat.interfaces import Observation
-from oat.policies import Noise, TokenDecoding
+from oat.policies import AutoregressivePolicy, Noise, TokenDecoding
 from oat.policies.choosing import CHOOSING_RULES, Coherent, Guided, Medoid, Previous, make_choosing_rule
 from oat.policies.decoding import Decoding
-from oat.policies.stopping import Fixed, RandomDepth
+from oat.policies.stopping import Fixed, RandomDepth, Residual, Value
 from oat.serving.client import PolicyClient
 from oat.serving.config import ServeConfig
 from oat.serving.server import PolicyServer, load_servable
 from tests.export.exported import exported
-from tests.policies.small import STATE_DIM, autoregressive, knowing, policy_of
+from tests.policies.small import STATE_DIM, autoregressive, head_of, knowing, policy_of
 from tests.serving.running import serving
 from tests.tokenizers.fitted import DIM
 
@@ -71,8 +71,19 @@ _SERVED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("way", _SERVED)
 def test_every_way_to_decode_is_served_as_it_is_in_process(way: str) -> None:
     """Exported and then served, to several robots at once with rests of their own."""
+    _check_served(TokenDecoding(executed=8, **_SERVED[way]))
+
+
+@pytest.mark.parametrize("rule", [Residual, Value])
+def test_rules_with_a_head_are_served_as_they_are_in_process(rule: type[Residual | Value]) -> None:
+    policy = exported("oat")[0]
+    assert isinstance(policy, AutoregressivePolicy)
+    _check_served(TokenDecoding(executed=8, stop=rule(1.2 if rule is Residual else 0.05, head_of(policy))))
+
+
+def _check_served(decoding: TokenDecoding) -> None:
+    """Compare what an export gives three clients at once with what the policy gives each alone."""
     policy, folder = exported("oat")
-    decoding = TokenDecoding(executed=8, **_SERVED[way])
     frames = {robot: np.stack([_state(robot)] * 2) for robot in range(3)}
     rests = {0: None, 1: np.full((6, DIM), 0.2, np.float32), 2: np.full((3, DIM), -0.3, np.float32)}
 
@@ -99,6 +110,9 @@ def test_rules_are_chosen_by_the_command_line(tmp_path: Path) -> None:
         ServeConfig(tmp_path, samples=0)
     with pytest.raises(InvalidOption, match="needs --head"):
         load_servable(ServeConfig(tmp_path / "policy", stop="value=1"))
+    short = {"samples": 3, "choose": "coherent", "execute": 4, "num_actions": 4}
+    with pytest.raises(InvalidOption, match="execute fewer than all 4"):  # no rest is ever left
+        load_servable(ServeConfig(tmp_path / "policy", **short))  # type: ignore[arg-type]
     with pytest.raises(InvalidOption, match="add --samples"):
         load_servable(ServeConfig(tmp_path / "policy", choose="coherent"))
 

@@ -16,7 +16,8 @@ from oat.policies import TokenDecoding, load_policy
 from oat.policies.autoregressive import AutoregressivePolicy
 from oat.policies.error_head import ErrorHead
 from oat.policies.stopping import Residual, Value
-from oat.training.config import CalibrateConfig
+from oat.tables.files import load_tables
+from oat.training.config import OUTCOME_FILE, CalibrateConfig
 from oat.training.error_heads import _windows, calibrate, measure_prefixes, stop_by
 from tests.policies.small import STATE_DIM, autoregressive, observe, policy_of
 from tests.tokenizers.fitted import DIM
@@ -53,6 +54,8 @@ def calibrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Autoregressive
     main(["calibrate", str(folder / "policy"), "--data", str(data), "--out", str(folder / "head"), *words])
     loaded = load_policy(folder / "policy")
     assert isinstance(loaded, AutoregressivePolicy)
+    (outcome,) = load_tables(folder / "head" / OUTCOME_FILE)
+    assert outcome.columns[-1] == "of these within ε %"
     return loaded, ErrorHead.load(folder / "head")
 
 

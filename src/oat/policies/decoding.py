@@ -59,6 +59,10 @@ class SampledDecoding(Decoding):
         """Return whether it matters how many actions will be executed."""
         return self.samples > 1
 
+    def length(self, horizon: int) -> int:
+        """Return how many actions a chunk has, of the horizon that the policy was trained for."""
+        return horizon
+
     @property
     def choice_words(self) -> list[str]:
         """Return the part of the name that tells how one of several samples is chosen."""
@@ -101,6 +105,8 @@ class TokenDecoding(SampledDecoding):
         self.check_choice()
         if self.greedy and self.samples > 1:
             raise InvalidOption(f"the most likely tokens are always the same: {self.samples} samples must be sampled")
+        if self.greedy and (self.temperature, self.top_k) != (TokenDecoding.temperature, TokenDecoding.top_k):
+            raise InvalidOption("greedy takes the most likely tokens: leave out temperature and top_k")
 
     @property
     def name(self) -> str:
@@ -124,6 +130,10 @@ class TokenDecoding(SampledDecoding):
     def looks_at_execution(self) -> bool:
         """Return whether it matters how many actions will be executed, to a rule that chooses or stops."""
         return self.samples > 1 or self.stop is not None
+
+    def length(self, horizon: int) -> int:
+        """Return how many actions a chunk has: those that are decoded."""
+        return self.num_actions or horizon
 
     @property
     def in_one_piece(self) -> bool:
@@ -261,8 +271,9 @@ class TokenLimits:
             raise InvalidOption(f"num_actions must be 1…{self.action_horizon}, got {decoding.num_actions}")
         if decoding.stop is not None and not self.prefix_decodable:
             raise InvalidOption(f"{self.tokenizer} has no prefixes that decode: stop must be left out")
-        if decoding.stop is not None and decoding.stop.most_tokens > self.longest:
-            raise InvalidOption(f"{decoding.stop.name} must stop after 1…{self.longest} tokens")
+        most = decoding.num_tokens or self.longest
+        if decoding.stop is not None and decoding.stop.most_tokens > most:
+            raise InvalidOption(f"{decoding.stop.name} must stop after 1…{most} tokens")
         if decoding.num_tokens is None:
             return
         if not self.prefix_decodable:

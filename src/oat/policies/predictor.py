@@ -282,7 +282,7 @@ class BasePredictor(ABC):
 
     def check_choosing(self, decoding: SampledDecoding) -> None:
         """Raise `InvalidOption` where this policy's samples cannot be chosen among in that way."""
-        horizon = self.space.action_horizon
+        horizon = decoding.length(self.space.action_horizon)
         if decoding.samples > 1:
             decoding.choose.check(self)
         if decoding.commit >= horizon:

@@ -206,6 +206,10 @@ def policy_preset_of(policy: str, preset: str) -> PolicyPreset:
     return found
 
 
+OUTCOME_FILE = "outcome.json"
+"""The table of what a stopping head does on held-out chunks, beside the head."""
+
+
 @dataclass(frozen=True)
 class CalibrateConfig:
     """Which policy gets a stopping head, from which demonstrations, and for how many executed actions."""

@@ -27,10 +27,11 @@ from oat.io.progress import progress_bar
 from oat.io.training_record import TrainingRecord
 from oat.policies import AutoregressivePolicy, load_policy
 from oat.policies.error_head import ErrorHead, HeadConfig
+from oat.tables.files import save_tables
 from oat.tables.table import Table
 from oat.tables.terminal import to_terminal
 from oat.tokenizers.tokens import Tokens
-from oat.training.config import CalibrateConfig
+from oat.training.config import OUTCOME_FILE, CalibrateConfig
 from oat.training.token_cache import encode_batch
 
 _BLOCK = 64  # windows that the policy reads at a time
@@ -79,7 +80,9 @@ def calibrate(config: CalibrateConfig) -> None:
         command=command_line("calibrate", config), data=policy.training_record.data, seed=config.seed
     )
     head.save(config.out, record)
-    Console().print(to_terminal(outcome_table(head, checking or calibrating, fresh=checking is not None)))
+    outcome = outcome_table(head, checking or calibrating, fresh=checking is not None)
+    save_tables(config.out / OUTCOME_FILE, [outcome])
+    Console().print(to_terminal(outcome))
 
 
 def _windows(policy: AutoregressivePolicy, episodes: Episodes) -> Windows:
@@ -233,7 +236,7 @@ def outcome_table(head: ErrorHead, checking: Prefixes, *, fresh: bool) -> Table:
     notes = (
         f"{len(checking.errors)} held-out chunks, which {'did not calibrate' if fresh else 'calibrated'} the head; "
         f"margin {float(head.margin):.2g}",
-        f"a chunk that stops shall be within ε in {head.config.share:.0%} of cases",
+        f"the bound holds at every prefix for {head.config.share:.0%} of chunks: so many do not stop outside ε",
         f"mean error after 1, 2, … tokens: {means}, in action units, over {head.config.executed} executed actions",
     )
     columns = ("ε", "tokens", "an oracle's", "stop early %", "of these within ε %")

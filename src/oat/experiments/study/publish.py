@@ -13,6 +13,7 @@ from oat.experiments.study.budget import STEP_SECONDS_FILE
 from oat.experiments.study.runs import DONE_FOLDER, marker
 from oat.experiments.study.starts import STARTS_FOLDER
 from oat.io.atomic import staged_file
+from oat.training.config import OUTCOME_FILE
 
 _COPIED = (
     f"{DONE_FOLDER}/*.json",
@@ -27,8 +28,13 @@ _COPIED = (
 )
 
 
+CALIBRATION_FOLDER = "calibration"
+"""Where tables of what stopping heads do are published: a folder of the head's own name would pass for the head."""
+
+
 def publish(study: Path, target: Path) -> None:
-    """Copy finished evaluations' records, compressed, and trials, paths, starts, commands, times, tables and figures.
+    """Copy finished evaluations' records, compressed, trials, paths, starts, commands, times, tables and figures, and
+    what stopping heads do on held-out chunks.
 
     `--out` can be the target, with --only-tables.
     """
@@ -36,6 +42,9 @@ def publish(study: Path, target: Path) -> None:
         for file in sorted(study.glob(pattern)):
             with staged_file(target / file.relative_to(study)) as staging:
                 shutil.copyfile(file, staging)
+    for file in sorted(study.glob(f"heads/*/{OUTCOME_FILE}")):
+        with staged_file(target / CALIBRATION_FOLDER / f"{file.parent.name}.json") as staging:
+            shutil.copyfile(file, staging)
     for file in sorted(study.glob(f"records/*/{RECORDS_FILE}")):
         run = file.parent.relative_to(study)
         # Records of an evaluation that is not finished would be printed as if they were all.
