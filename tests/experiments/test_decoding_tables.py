@@ -118,6 +118,17 @@ def test_regression_is_a_way_of_its_own_where_people_demonstrated(tmp_path: Path
     assert exact == {"metaworld": set(), "pusht": {each + end for each in names for end in ("", "-execute8")}}
 
 
+def test_rules_are_held_against_the_default_where_that_samples_too(tmp_path: Path) -> None:
+    chains = {}
+    for sim in ("metaworld", "pusht"):
+        chains[sim] = {chain for _, chain in decoding_rules._claims(Study(SCALES["cpu"], sim, tmp_path / sim), None)}
+    against_default = ("OAT_8 as trained", "OAT_8 medoid of 8")
+    assert against_default in chains["pusht"] - chains["metaworld"]
+    for each in chains.values():
+        assert {("OAT_8 sampled", "OAT_8 medoid of 8"), ("DP as trained", "DP medoid of 8")} <= each
+        assert not any(worse == better for worse, better in each)
+
+
 def test_a_study_that_was_cut_short_compares_what_both_have_met(folder: Path) -> None:
     """A rule with fewer training seeds than all tokens is held against the same episodes of these."""
     study = Study(SCALES["smoke"], "detour", folder)

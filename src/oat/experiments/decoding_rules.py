@@ -180,10 +180,15 @@ def tables(study: Study) -> list[Table]:
 
 
 def _claims(study: Study, execute: int | None) -> Iterator[Claim]:
-    """Yield the claims that each rule is better than plain sampling, and than the most likely tokens."""
+    """Yield the claims that each rule is better than plain sampling, and than the most likely tokens.
+
+    Where people demonstrated, policies act from tokens alone anyway, so that rules must be better than that, too.
+    """
+    people = _people(study)
     for method, rules in _rules(study, execute).items():
         for rule in rules:
-            for other in _plain(method, rule):
+            usual = (_USUAL,) if people and rule not in (_USUAL, SAMPLING, GREEDY) and method is not DP else ()
+            for other in (*_plain(method, rule), *usual):
                 better = EvaluationRun(method, decoding=rule)
                 worse = EvaluationRun(method, decoding=other)
                 yield f"{label(better)} acts better than {_way(worse)}", (label(worse), label(better))
