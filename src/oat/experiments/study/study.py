@@ -108,9 +108,7 @@ class Study:
 
         A study that is cut short then has fewer seeds, and not fewer methods.
         """
-        seeds = {
-            method: self.seeds if self.seeds and not method.slow else self.scale.seeds_for(method) for method in methods
-        }
+        seeds = {method: self.seeds or self.scale.seeds_for(method) for method in methods}
         return [
             EvaluationRun(method, seed, decoding=self._decoding(method))
             for seed in range(max(seeds.values(), default=0))
