@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from oat.experiments.error_sources import _errors_of_draws
+from oat.experiments.error_sources import _accuracies, _errors_of_draws
+from oat.io.training_record import Measures
 from oat.tables.files import load_tables
 from oat.tables.interval import NOT_AVAILABLE
 from oat.tables.table import Table
@@ -23,6 +24,13 @@ def test_every_method_has_the_errors_that_it_can_have(table: Table) -> None:
     assert [cell == NOT_AVAILABLE for cell in rows["BC"]] == [True] * 5 + [False]
     assert [cell == NOT_AVAILABLE for cell in rows["DP"]] == [True, False, False, False, True, False]
     assert NOT_AVAILABLE not in (*rows["OAT"], *rows["QueST"], *rows["OAT×"], *rows["Bin"])
+
+
+def test_accuracy_is_told_of_every_position_of_a_short_sequence(table: Table) -> None:
+    told = {row[0]: row[2] for row in table.rows}
+    assert {len(told[name].split()) for name in ("OAT", "QueST", "OAT×", "Bin")} == {8}
+    seeds = [Measures(accuracy_of_token={1: 0.5, 2: 0.25}), Measures(accuracy_of_token={1: 1.0, 2: 0.75}), Measures()]
+    assert _accuracies(seeds) == "75 50"
 
 
 def test_the_best_of_several_is_no_worse_than_one(table: Table) -> None:

@@ -22,6 +22,7 @@ from oat.io.training_record import Measures
 from oat.policies import Policy, TokenDecoding
 from oat.policies.decoding import Decoding, SampledDecoding
 from oat.policies.sampling import Noise
+from oat.policies.token_measures import SHOWN_POSITIONS
 from oat.tables.interval import NOT_AVAILABLE
 from oat.tables.table import Table
 from oat.tokenizers.decoder import masked_error
@@ -69,7 +70,7 @@ def tables(study: Study) -> list[Table]:
         *(
             "",
             "training seeds",
-            "accuracy of the first and last token, %",
+            f"accuracy of the first, second, … token, at most {SHOWN_POSITIONS}, %",
             "tokenizer alone",
             f"best of {_DRAWS} drawn",
         ),
@@ -106,12 +107,12 @@ def _row(study: Study, method: Method, policies: dict[int, Policy]) -> tuple[str
 
 
 def _accuracies(taught: Sequence[Measures]) -> str:
-    """Return the mean accuracies of the first position and the last one that was measured."""
+    """Return the mean accuracy of every position that was measured."""
     known = [each.accuracy_of_token for each in taught if each.accuracy_of_token]
     if not known:
         return NOT_AVAILABLE
-    first, last = (sum(100 * each[at(each)] for each in known) / len(known) for at in (min, max))
-    return f"{first:.0f} … {last:.0f}"
+    places = sorted(set.intersection(*(set(each) for each in known)))
+    return " ".join(f"{sum(100 * each[place] for each in known) / len(known):.0f}" for place in places)
 
 
 def _mean(errors: Sequence[float]) -> str:
