@@ -70,6 +70,12 @@ def test_a_decoding_may_ask_for_anything_else() -> None:
     ) == ["K=8 greedy", EXACT, "K=8", "K=8 T=0.5 medoid-of-4", "K=8"]
 
 
+def test_the_most_likely_tokens_of_any_decoding_have_no_temperature() -> None:
+    assert TokenDecoding(4, 0.5, top_k=3, samples=8).most_likely == TokenDecoding(4, greedy=True)
+    peoples = knowing("oat", greedy=True, remainder=1.0, varied=True)
+    assert peoples.default_decoding.most_likely.name == "K=all greedy"
+
+
 def test_temperature_one_is_asked_for_by_saying_it() -> None:
     policy = knowing("oat", greedy=True)
     assert _names(policy, DecodingOptions(), DecodingOptions(temperature=1.0)) == ["K=8 greedy", "K=8"]

@@ -147,7 +147,7 @@ def _measure_batch(
     drawing = usual.drawing(1)
     if isinstance(drawing, TokenDecoding):
         drawing = replace(drawing, remainder=False, temperature=TokenDecoding.temperature)
-        errors["likely"] = masked_error(predict(replace(drawing, greedy=True)), target, valid)
+        errors["likely"] = masked_error(predict(drawing.most_likely), target, valid)
     elif not isinstance(drawing, SampledDecoding):
         return errors  # there is nothing to draw
     return errors | _errors_of_draws(torch.stack([predict(drawing, draw) for draw in range(_DRAWS)]), target, valid)

@@ -141,6 +141,11 @@ class TokenDecoding(SampledDecoding):
         alike = not isinstance(self.temperature, tuple) and not isinstance(self.top_k, tuple)
         return alike and self.samples == 1 and self.stop is None
 
+    @property
+    def most_likely(self) -> "TokenDecoding":
+        """Return the same with the most likely tokens, which are the same at any temperature."""
+        return replace(self, temperature=TokenDecoding.temperature, top_k=TokenDecoding.top_k, greedy=True, samples=1)
+
     def drawing(self, samples: int) -> "TokenDecoding":
         """Return how so many chunks are sampled, of all tokens."""
         return replace(self, samples=samples, greedy=False, stop=None)

@@ -51,7 +51,7 @@ def _with_generated(taught: Measures, policy: "AutoregressivePolicy", held_out: 
     Where every sequence decodes, the error of whole ones is the score, as for kinds without tokens, so that all are
     chosen alike: with a remainder where the policy acts with it, and of the most likely tokens also where it samples.
     """
-    errors = held_out.open_loop_errors(policy, replace(policy.default_decoding, greedy=True))
+    errors = held_out.open_loop_errors(policy, policy.default_decoding.most_likely)
     whole = None if bool(errors[-1].isnan().all()) else float(errors[-1].nanmean())
     scored = taught if policy.variable_length or whole is None else replace(taught, score=whole)
     if policy.anytime:
