@@ -246,7 +246,9 @@ def test_seeds() -> None:
 def test_a_study_that_is_cut_short_lacks_seeds_and_not_methods() -> None:
     study = Study(SCALES["cpu"], "metaworld", Path("R"), seeds=2)
     order = [(each.method, each.seed) for each in study.evaluations([OAT, BIN, DP])]
-    assert order == [(OAT, 0), (BIN, 0), (DP, 0), (OAT, 1), (DP, 1)]
+    assert order == [(OAT, 0), (BIN, 0), (DP, 0), (OAT, 1), (BIN, 1), (DP, 1)]
+    usual = [(each.method, each.seed) for each in replace(study, seeds=None).evaluations([OAT, BIN])]
+    assert usual == [(OAT, 0), (BIN, 0), (OAT, 1), (OAT, 2)]  # slow ones have fewer, unless they are asked for
 
 
 def test_some_methods_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -282,7 +284,7 @@ def test_the_papers_scale_is_the_papers() -> None:
     paper, cpu = SCALES["paper"], SCALES["cpu"]
     sims: tuple[SimulatorName, ...] = ("libero", "robomimic", "metaworld", "robocasa")
     assert [paper.demonstrations_for(sim) for sim in sims] == [50, 200, 50, 200]
-    assert [cpu.demonstrations_for(sim) for sim in sims] == [50, 200, 50, 50]
+    assert [cpu.demonstrations_for(sim) for sim in sims] == [50, 200, 50, 100]
     assert [scale.seeds_of_ablations for scale in SCALES.values()] == [1, 1, 5]
 
 
