@@ -12,6 +12,7 @@ from oat.data import columns, zarr_images
 from oat.data.columns import cache_directory
 from oat.data.zarr_images import ChunkedImages
 from oat.data.zarr_store import ZarrArray
+from oat.errors import CorruptDataset
 
 FRAMES, ROWS = 12, 2
 IMAGES = np.random.default_rng(0).integers(0, 256, (FRAMES, 4, 5, 3), np.uint8)
@@ -59,7 +60,7 @@ def test_frames_at_random_are_decoded_once(
         np.testing.assert_array_equal(images[chosen], IMAGES[chosen])
     assert len(decoded) <= 2 * FRAMES // ROWS  # once until the first chunk was missed, and once into the file
     assert len(kept()) == 1
-    assert "decoding its images once" in capsys.readouterr().err
+    assert "its images are decoded once" in capsys.readouterr().err
     decoded.clear()
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(images))[:], IMAGES)
     assert decoded == [], "another process maps what this one decoded"
@@ -73,3 +74,12 @@ def test_without_room_they_are_decoded_as_they_come(
         np.testing.assert_array_equal(images[chosen], IMAGES[chosen])
     assert kept() == []
     assert capsys.readouterr().err.count("OAT_CACHE_DIR") == 1
+
+
+def test_a_chunk_that_was_lost_meanwhile_is_no_zeros(images: ChunkedImages) -> None:
+    for first in range(0, FRAMES, ROWS):
+        images[first : first + ROWS]
+    another_process = pickle.loads(pickle.dumps(images))
+    (images.source.store / "data/img/5.0.0.0").unlink()
+    with pytest.raises(CorruptDataset, match="only 5 of its 6 chunks"):
+        another_process[:]

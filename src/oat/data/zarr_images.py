@@ -62,6 +62,7 @@ class ChunkedImages:
 
     def _decode_all(self) -> None:
         """Decode all images into the cache of columns, unless that would take more than half of the disk's room."""
+        check_complete(self.source.store, self.source.name, self.source.array)
         folder = cache_directory()
         size = math.prod(self.shape)
         if size > _free_bytes(folder) // 2:
@@ -71,7 +72,7 @@ class ChunkedImages:
             )
             self._has_room = False
             return
-        note(f"{self.source.store}: decoding its images once, {size / 1e9:.1f} GB, into {folder}")
+        note(f"{self.source.store}: its images are decoded once, {size / 1e9:.1f} GB, into {folder}")
         blocks = (self._to_bytes(self.source.chunk(number)) for number in range(self.source.num_chunks))
         self._all = load_column(self.source.name, self.shape, lambda: blocks, self.source.files, UINT8)
         self._decoded = OrderedDict()
