@@ -20,7 +20,7 @@ import pytest
 
 from oat.data.episodes import IMAGES, STATE, open_dataset
 from oat.data.hdf5_demos import list_demos
-from oat.errors import MissingExtra, SimulatorError, UnknownName
+from oat.errors import MissingExtra, SimulatorError, UnknownName, UnsupportedVersion
 from oat.evaluation.protocol import find_protocol
 from oat.interfaces import Environment, Expert, ExpertConfig, Simulator
 from oat.nn.width import Width
@@ -297,6 +297,15 @@ def test_objects_have_settled_before_the_first_observation(begin: Callable[[Libe
 
 
 @needs_assets
+def test_demonstrations_begin_as_differently_as_the_fixed_states() -> None:
+    """The hand, too: policies that have seen it begin in one place alone miss the book from any other."""
+    env = environment(BOOK)
+    drawn, fixed = (np.stack([begin(number)[STATE] for number in range(12)]).std(0) for begin in (env.draw, env.reset))
+    assert fixed[:3].min() > 0.005  # metres
+    np.testing.assert_allclose(drawn[:3], fixed[:3], atol=0.008)
+
+
+@needs_assets
 def test_images_are_those_of_the_published_demonstrations() -> None:
     """They are upside down: the dark background, behind the table, is at the bottom."""
     env = environment(STOVE, *CAMERAS)
@@ -348,6 +357,27 @@ def test_stored_states_show_what_was_seen(tmp_path: Path) -> None:
     env = environment(STOVE, *CAMERAS)
     with pytest.raises(SimulatorError, match="of another task: it has no flat_stove_1"):
         env.reset_to(env.simulator_state, "<mujoco/>")
+
+
+def test_a_file_whose_actions_mean_something_else_is_refused(tmp_path: Path) -> None:
+    """Before anything is built: without assets, too."""
+    with h5py.File(tmp_path / "demo.hdf5", "w") as file:
+        data = file.create_group("data")
+        data.attrs["problem_info"] = json.dumps({"language_instruction": STOVE})
+        data.attrs["env_args"] = json.dumps({"env_version": "1.6.0", "env_kwargs": {"robots": ["Panda"]}})
+    with pytest.raises(UnsupportedVersion, match=r"demo.hdf5: its environment \(robosuite 1.6.0\) cannot be built"):
+        Libero.environment_of(tmp_path / "demo.hdf5")
+
+
+@needs_assets
+def test_one_command_collects_a_task(tmp_path: Path) -> None:
+    done = oat("collect", "libero", "--tasks", BOOK, "--episodes", "2", "--workers", "1", "--out", tmp_path / "demos")
+    assert done.returncode == 0, done.stderr
+    collected = open_dataset(tmp_path / "demos")
+    assert collected.tasks == (BOOK,)
+    assert len(collected) == 2
+    assert collected.observation(STATE).shape[1:] == (65,)
+    assert collected.actions.shape[1:] == (7,)
 
 
 @needs_assets

@@ -13,7 +13,7 @@ import pytest
 from oat.cli import main
 from oat.data.episodes import IMAGES, STATE, open_dataset
 from oat.errors import InvalidEpisode, InvalidOption, MissingKey, UnknownName, UnsupportedVersion
-from oat.sims.env_args import translate_env_args
+from oat.sims.env_args import check_usual_arm, translate_env_args
 from oat.sims.replay import rerender
 from oat.sims.robomimic import RoboMimic
 from tests.sims.robomimic_files import CAMERA, OSC_POSE, SIZE, env_args, environment, play, random_actions, write_file
@@ -93,6 +93,34 @@ def test_what_may_mean_something_else_is_refused(changes: dict[str, Any], reason
     with pytest.raises(UnsupportedVersion, match=reason) as refused:
         translate_env_args({**env_args(**changes), "env_version": "1.5.1"}, "low_dim.hdf5")
     assert "low_dim.hdf5: its environment (robosuite 1.5.1) cannot be built in robosuite 1.5" in str(refused.value)
+    assert str(refused.value).endswith("; `oat convert` without --render takes over what the file holds")
+
+
+@pytest.mark.parametrize("version", ["1.0.1", "1.6.0", "2.0", "1.20"])
+def test_other_generations_are_refused(version: str) -> None:
+    given = {**env_args(), "env_version": version}
+    with pytest.raises(UnsupportedVersion, match=rf"robosuite {version}\) cannot be .*: files of robosuite 1\.2"):
+        translate_env_args(given, "file")
+    with pytest.raises(UnsupportedVersion, match=r"files of robosuite 1\.2 to 1\.5"):
+        check_usual_arm(given, 20, "file")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"controller_configs": OSC_POSE | {"kp": 60}}, "kp of its controller is 60, not 150"),
+        ({"controller_configs": OSC_POSE | {"control_delta": False}}, "actions are poses to go to"),
+        ({"controller_configs": composite()}, "input_ref_frame of its controller is base, not world"),
+        ({"control_freq": 10}, "its actions are 10 a second, not 20"),
+        ({"robots": ["Sawyer"]}, "one Panda, not for"),
+    ],
+)
+def test_a_usual_arm_is_told_from_others(changes: dict[str, Any], reason: str) -> None:
+    for version in ({}, {"env_version": "1.4.0"}):
+        check_usual_arm({**env_args(), **version}, 20, "file")
+    check_usual_arm({"env_name": "Libero"}, 20, "file")
+    with pytest.raises(UnsupportedVersion, match=reason):
+        check_usual_arm(env_args(**changes), 20, "file")
 
 
 def test_other_environments_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""Translate robomimic's `env_args` into what robosuite 1.5 builds the same environment from.
+"""Translate robomimic's `env_args` into what robosuite 1.5 builds the same environment from, and check LIBERO's.
 
 Files exist of several generations of robosuite: 1.2 and 1.3 have another name for the controller's damping, up to 1.4
 the arm's controller is described alone, 1.5 nests it in one for the whole body and has light physics. What means the
@@ -6,37 +6,82 @@ same is translated; anything else is refused with the reason, because an environ
 than none. How exactly 1.5 repeats what was recorded in 1.4 is measured by benchmarks/robosuite_versions.py.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from inspect import signature
 from typing import Any
 
 from oat.data.hdf5_demos import ROBOMIMIC_TASKS
 from oat.errors import UnsupportedVersion, unknown_name
-from oat.sims.robosuite import ARM, BUILD_OPTIONS, GENERATION, import_robosuite
+from oat.sims.robosuite import ARM, BUILD_OPTIONS, GENERATION, arm_controller, import_robosuite
 
 _ROBOSUITE_TYPE = 1  # robomimic's number for it
 _WITHOUT_MEANING = ("camera_", "render", "horizon", "lang", *BUILD_OPTIONS)
 """Beginnings of the options that change what is shown or when an episode is cut off, not what an action does."""
+_GENERATIONS = re.compile(r"1\.[2-5](\.|$)")  # whose files can be translated
 _RENAMED = {"damping": "damping_ratio", "damping_limits": "damping_ratio_limits"}
 
 
 def translate_env_args(env_args: Mapping[str, Any], source: str) -> tuple[str, dict[str, Any]]:
     """Return the environment's name and its arguments; `source` is the file that error messages name."""
-    try:
+    with _explained(env_args, source):
         return _translate(env_args)
+
+
+def check_usual_arm(env_args: Mapping[str, Any], frequency: int, source: str) -> None:
+    """Raise `UnsupportedVersion` if a file's actions would do something else to `arm_controller`'s arm.
+
+    What a file does not tell is taken to be usual.
+    """
+    given = env_args.get("env_kwargs")
+    options = given if isinstance(given, dict) else {}
+    with _explained(env_args, source):
+        _check_generation(env_args)
+        _check_robot(options.get("robots", "Panda"))
+        if (told := options.get("control_freq", frequency)) != frequency:
+            raise _Refused(f"its actions are {told} a second, not {frequency}")
+        robosuite = import_robosuite()
+        usual = arm_controller(robosuite)["body_parts"][ARM]
+        given_controller = options.get("controller_configs")
+        theirs = {} if given_controller is None else _controller(robosuite, given_controller)
+        for option, value in theirs.items():
+            if usual[option] != value:
+                raise _Refused(f"{option} of its controller is {value}, not {usual[option]}")
+
+
+@contextmanager
+def _explained(env_args: Mapping[str, Any], source: str) -> Iterator[None]:
+    """Raise `UnsupportedVersion` with the file, its version and the reason where an environment is refused."""
+    try:
+        yield
     except _Refused as refused:
         version = f"robosuite {env_args.get('env_version', 'of an early version')}"
         raise UnsupportedVersion(
-            f"{source}: its environment ({version}) cannot be built in robosuite {GENERATION}: {refused}"
+            f"{source}: its environment ({version}) cannot be built in robosuite {GENERATION}: {refused}; "
+            "`oat convert` without --render takes over what the file holds"
         ) from None
 
 
 class _Refused(Exception):
-    """Say why an environment cannot be translated; `translate_env_args` adds the file and the version."""
+    """Say why an environment cannot be built here; `_explained` adds the file and the version."""
+
+
+def _check_generation(env_args: Mapping[str, Any]) -> None:
+    """Refuse files of other generations than are known here; the earliest files do not tell theirs."""
+    version = env_args.get("env_version")
+    if version is not None and not _GENERATIONS.match(str(version)):
+        raise _Refused("files of robosuite 1.2 to 1.5 can be")
+
+
+def _check_robot(robots: Any) -> None:
+    if robots not in ("Panda", ["Panda"]):
+        raise _Refused(f"it is for one Panda, not for {robots}")
 
 
 def _translate(env_args: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the name and arguments, or raise `_Refused` for anything that robosuite 1.5 would do differently."""
+    _check_generation(env_args)
     robosuite = import_robosuite()
     name = env_args.get("env_name")
     given = env_args.get("env_kwargs")
@@ -52,8 +97,7 @@ def _translate(env_args: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     for option in ("base_types", "env_configuration", "seed"):
         if options.get(option) in (None, "default"):
             options.pop(option, None)
-    if options.get("robots") not in ("Panda", ["Panda"]):
-        raise _Refused(f"it is for one Panda, not for {options.get('robots')}")
+    _check_robot(options.get("robots"))
     # Environments pass options on to their base classes, so an option may be a parameter of any of these.
     bases = robosuite.environments.REGISTERED_ENVS[name].__mro__
     allowed = {parameter for base in bases for parameter in signature(base.__init__).parameters}

@@ -30,6 +30,7 @@ from oat.interfaces import Expert, ExpertConfig, Simulator, Split
 from oat.io.extras import DISTRIBUTION, import_extra
 from oat.protocol import Protocol
 from oat.sims.assets import STAND_IN, explain_missing_files, has_stand_ins
+from oat.sims.env_args import check_usual_arm
 from oat.sims.libero_experts import demonstrate
 from oat.sims.robosuite import BUILD_OPTIONS, RobosuiteEnv, arm_controller, import_robosuite
 from oat.sims.scripted import ScriptedExpert, step_limit
@@ -127,7 +128,7 @@ class LiberoEnv(RobosuiteEnv):
         return self._settle()
 
     def draw(self, seed: int) -> dict[str, np.ndarray]:
-        """Begin an episode of a demonstration, where LIBERO's own reset puts things for a seed."""
+        """Begin an episode of a demonstration, where LIBERO's own reset puts things and the arm for a seed."""
         super().reset(seed)
         return self._settle()
 
@@ -197,7 +198,7 @@ def _build(bddl_file: Path) -> Any:
         str(bddl_file),
         robots=["Panda"],
         controller_configs=arm_controller(robosuite),
-        initialization_noise=None,
+        initialization_noise="default",  # as in the fixed states: else demonstrations would all begin in one pose
         control_freq=20,
         lite_physics=False,
         **BUILD_OPTIONS,
@@ -258,8 +259,12 @@ class Libero(Simulator):
 
     @staticmethod
     def environment_of(file: Path, cameras: tuple[str, ...] = (), image_size: int = 128) -> LiberoEnv:
-        """Return the environment of the task whose instruction a file holds."""
-        return Libero().make(task_name(file, read_attributes(file)), cameras, image_size)
+        """Return the environment of the task whose instruction a file holds, if actions do there what they do here."""
+        attributes = read_attributes(file)
+        env_args = attributes.get("env_args")
+        if isinstance(env_args, dict):
+            check_usual_arm(env_args, round(Libero.fps), str(file))
+        return Libero().make(task_name(file, attributes), cameras, image_size)
 
     def conditions(self, task: str, split: Split) -> Sequence[int]:
         """Return the numbers of a task's fixed states: every fifth is for selection."""
