@@ -28,7 +28,7 @@ from oat.sims.metaworld import MetaWorld
 from oat.tokenizers import BaseTokenizer
 from oat.tokenizers.space import ActionSpace
 from tests.evaluation.untrained import TASKS, save_policy
-from tests.policies.small import CONFIG, CONTEXT
+from tests.policies.small import CONFIG, CONTEXT, head_of
 from tests.tokenizers.fitted import untrained
 
 
@@ -252,6 +252,23 @@ def test_a_policy_for_another_robot_is_refused(tmp_path: Path) -> None:
     forgetful = save_policy(tmp_path / "forgetful", obs_horizon=1)
     with pytest.raises(InvalidOption, match="sees 1 frames, the protocol gives 2"):
         plan(forgetful)
+
+
+def test_what_belongs_to_another_policy_is_refused(oat: Path, tmp_path: Path) -> None:
+    """A stopping head of other weights or other actions, and a weaker policy over another action space."""
+    other = load_policy(save_policy(tmp_path / "other", "oat", horizon=8, obs_horizon=1))
+    mine = load_policy(oat)
+    for name, policy in (("other-head", other), ("my-head", mine)):
+        assert isinstance(policy, AutoregressivePolicy)
+        head_of(policy).save(tmp_path / name, TrainingRecord())
+    stopped = {"stop": ("residual=0.1",), "execute": 8}
+    with pytest.raises(InvalidOption, match=r"belongs to policy \w+, over another tokenizer or with other weights"):
+        plan(oat, head=tmp_path / "other-head", **stopped)
+    with pytest.raises(InvalidOption, match="calibrated for 8 executed actions, got 4"):
+        plan(oat, head=tmp_path / "my-head", **{**stopped, "execute": 4})
+    contrast = {"samples": 4, "choose": "contrast", "weaker": tmp_path / "other", "execute": 8}
+    with pytest.raises(InvalidOption, match="weaker policy's chunks are 8 × 4 numbers, this one's 16 × 4"):
+        plan(oat, **contrast)
 
 
 def test_cameras_and_their_size_are_the_policys(oat: Path) -> None:

@@ -108,6 +108,8 @@ def test_rules_are_chosen_by_the_command_line(tmp_path: Path) -> None:
     assert decoding == TokenDecoding(samples=3, choose=Coherent(), executed=4, commit=2, stop=Fixed(5))
     with pytest.raises(InvalidOption, match="at least 1"):
         ServeConfig(tmp_path, samples=0)
+    with pytest.raises(InvalidOption, match=r"for one number of executed actions: --execute"):
+        ServeConfig(tmp_path / "policy", stop="residual=1", head=tmp_path / "head")
     with pytest.raises(InvalidOption, match="needs --head"):
         load_servable(ServeConfig(tmp_path / "policy", stop="value=1"))
     short = {"samples": 3, "choose": "coherent", "execute": 4, "num_actions": 4}

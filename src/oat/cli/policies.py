@@ -23,7 +23,8 @@ def calibrate(config: tyro.conf.OmitArgPrefixes[CalibrateConfig]) -> None:
     """Make a stopping head for a policy: how far a prefix of its tokens is from the actions it stands for.
 
     With it, oat eval and oat serve stop each chunk by itself: --stop residual=0.02 --head OUT. The policy is not
-    changed. Held-out demonstrations calibrate it, and a table shows what it does on others.
+    changed. Held-out demonstrations calibrate it, and a table shows what it does on others. Stopping so is
+    experimental.
     """
     from oat.training.error_heads import calibrate as run
 

@@ -64,8 +64,8 @@ class EvalConfig:
     """Dimensions of an action with two values, such as a gripper's, which --choose medoid decides by majority."""
     stop: tuple[str, ...] = ()
     """When each chunk has enough tokens, one evaluation for each rule: residual=0.02 and value=0.001 with --head, in
-    action units; fixed=4; random=20/30/50 has one, two or three tokens in so many percent of chunks, and
-    matched=RECORDS as many as another evaluation took, at random."""
+    action units (both are experimental); fixed=4; random=20/30/50 has one, two or three tokens in so many percent of
+    chunks, and matched=RECORDS as many as another evaluation took, at random."""
     head: Path | None = None
     """The stopping head of residual and value, which oat calibrate makes."""
     delay: int = 0

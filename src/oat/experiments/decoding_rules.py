@@ -212,6 +212,8 @@ def _late_claims(rows: Sequence[Row]) -> Iterator[Claim]:
             yield f"committing acts better, {delay} steps late", (without, committed)
         if committed in known and guided in known:
             yield f"guiding acts better than choosing, {delay} steps late", (committed, guided)
+        if without in known and guided in known:
+            yield f"guiding acts better than neither, {delay} steps late", (without, guided)
 
 
 def measure(study: Study) -> None:

@@ -61,7 +61,8 @@ class ServeConfig:
     """Actions of each chunk that clients execute: what choosing and stopping look at; the rest of a chunk is then
     remembered for clients that do not send it."""
     stop: str | None = None
-    """When a chunk has enough tokens: residual=0.02 or value=0.001 with --head, in action units, or fixed=4."""
+    """When a chunk has enough tokens: residual=0.02 or value=0.001 with --head, in action units (both are
+    experimental), or fixed=4."""
     head: Path | None = None
     """The stopping head of residual and value, which oat calibrate makes."""
     seed: int = 0
@@ -84,6 +85,8 @@ class ServeConfig:
     def __post_init__(self) -> None:
         if self.samples < 1 or (self.execute is not None and self.execute < 1):
             raise InvalidOption(f"samples and execute must be at least 1, got {self.samples} and {self.execute}")
+        if self.head is not None and self.execute is None:
+            raise InvalidOption("a stopping head is for one number of executed actions: --execute says the clients'")
         if min(self.threads, self.max_batch, self.max_clients) < 1 or not 0 <= self.port < 2**16:
             raise InvalidOption("threads, max_batch and max_clients must be at least 1, and the port in 0…65535")
         given = (self.client_timeout, self.max_message_mb, self.deadline_ms)
