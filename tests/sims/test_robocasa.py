@@ -104,7 +104,9 @@ def test_kitchens_that_are_not_there_are_told(tmp_path: Path) -> None:
     assert Assets(tmp_path).name == "stand-in kitchen"
     for number in (2, 3, 5):
         (tmp_path / f"scenes/kitchen_styles/test/style{number:03d}.yaml").touch()
-    with pytest.raises(UnknownName, match=r"unknown kitchen layout 7\. .* has 1\."):
+    with pytest.raises(
+        UnknownName, match=r"unknown kitchen layout 7\. .* has 1: take one of these, or fetch all with `python -m"
+    ):
         assets.scenes(layouts=[7])
     with pytest.raises(UnknownName, match=r"unknown kitchen style 12\. .* has 1-3, 5\."):
         assets.scenes(styles=[12])

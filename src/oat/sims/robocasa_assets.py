@@ -92,7 +92,10 @@ class Assets:
             there = self.numbers(kind)
             for number in wanted:
                 if number not in there:
-                    raise UnknownName(f"unknown kitchen {kind} {number}. {self.folder} has {describe_numbers(there)}.")
+                    raise UnknownName(
+                        f"unknown kitchen {kind} {number}. {self.folder} has {describe_numbers(there)}: take one of "
+                        f"these, or fetch all with `{DOWNLOAD_COMMAND}`"
+                    )
             chosen[kind] = list(wanted) or there
         return [(layout, style) for layout in chosen["layout"] for style in chosen["style"]]
 
