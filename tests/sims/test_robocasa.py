@@ -108,7 +108,7 @@ def test_kitchens_that_are_not_there_are_told(tmp_path: Path) -> None:
         UnknownName, match=r"unknown kitchen layout 7\. .* has 1: take one of these, or fetch all with `python -m"
     ):
         assets.scenes(layouts=[7])
-    with pytest.raises(UnknownName, match=r"unknown kitchen style 12\. .* has 1-3, 5\."):
+    with pytest.raises(UnknownName, match=r"unknown kitchen style 12\. .* has 1-3, 5: take"):
         assets.scenes(styles=[12])
     assert KitchenTask("CloseDrawer", style=2).scenes(assets) == [(1, 2)]
 
