@@ -261,12 +261,12 @@ def test_what_belongs_to_another_policy_is_refused(oat: Path, tmp_path: Path) ->
     for name, policy in (("other-head", other), ("my-head", mine)):
         assert isinstance(policy, AutoregressivePolicy)
         head_of(policy).save(tmp_path / name, TrainingRecord())
-    stopped = {"stop": ("residual=0.1",), "execute": 8}
+    stopped: dict[str, Any] = {"stop": ("residual=0.1",), "execute": 8}
     with pytest.raises(InvalidOption, match=r"belongs to policy \w+, over another tokenizer or with other weights"):
         plan(oat, head=tmp_path / "other-head", **stopped)
     with pytest.raises(InvalidOption, match="calibrated for 8 executed actions, got 4"):
         plan(oat, head=tmp_path / "my-head", **{**stopped, "execute": 4})
-    contrast = {"samples": 4, "choose": "contrast", "weaker": tmp_path / "other", "execute": 8}
+    contrast: dict[str, Any] = {"samples": 4, "choose": "contrast", "weaker": tmp_path / "other", "execute": 8}
     with pytest.raises(InvalidOption, match="weaker policy's chunks are 8 × 4 numbers, this one's 16 × 4"):
         plan(oat, **contrast)
 

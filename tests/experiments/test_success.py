@@ -111,7 +111,7 @@ def test_an_evaluation_that_is_not_whole_is_left_out_and_said(
     rows = read_rows(study, [EvaluationRun(DP), *(EvaluationRun(QUEST, seed) for seed in range(3))])
     table = study_table(study, "t", rows)
     assert [cells[4] for cells in table.rows] == ["—", "50.0"]
-    assert "not run: DP, QueST seed 1 (only 45 episodes, left out), QueST seed 2" in table.notes
+    assert "not run: DP, QueST seed 1 (only 45 episodes, left out), seed 2 of QueST" in table.notes
     assert "QueST: 40 episodes per task from 1 training seed" in table.notes
 
 

@@ -1,7 +1,7 @@
 """table-sim: success of every method in simulation (Table I), and task by task (the appendix's table)."""
 
 from oat.experiments.paper import numbers as paper
-from oat.experiments.paper.claims import BETTER_THAN_RIVALS, MONOTONE
+from oat.experiments.paper.claims import SUCCESS
 from oat.experiments.study.methods import BASELINES, COMPARED, UNORDERED
 from oat.experiments.study.study import EvaluationRun, Study
 from oat.experiments.success import read_rows, study_table, task_table
@@ -18,8 +18,7 @@ def evaluations(study: Study) -> list[EvaluationRun]:
 def tables(study: Study) -> list[Table]:
     """Return the table over all tasks, and the one of every task."""
     rows = read_rows(study, evaluations(study))
-    claims = [*BETTER_THAN_RIVALS, MONOTONE]
     title = f"{NAME}: simulation benchmarking, success in %"
-    pooled = study_table(study, title, rows, paper.AVERAGE.get(study.sim), claims)
+    pooled = study_table(study, title, rows, paper.AVERAGE.get(study.sim), SUCCESS)
     published = paper.PER_TASK.get(study.sim, {})
     return [pooled, task_table(study, f"{NAME}: task by task (the appendix's table)", rows, published)]

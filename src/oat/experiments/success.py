@@ -173,13 +173,18 @@ def not_run(absent: Sequence[str]) -> tuple[str, ...]:
 def absences(rows: Iterable[Row]) -> list[str]:
     """Return what rows lack: everything, or training seeds, or the rest of an evaluation that was begun."""
     told = []
+    lacking: dict[tuple[int, ...], list[str]] = {}
     for row in rows:
         if not row.records and not any(row.absent.values()):
             told.append(row.label)
             continue
-        for seed, episodes in row.absent.items():
-            partial = f" (only {episodes} episodes, left out)" if episodes else ""
-            told.append(f"{row.label} seed {seed}{partial}")
+        begun = {seed: episodes for seed, episodes in row.absent.items() if episodes}
+        told += [f"{row.label} seed {seed} (only {count} episodes, left out)" for seed, count in begun.items()]
+        if unseen := tuple(seed for seed in row.absent if seed not in begun):
+            lacking.setdefault(unseen, []).append(row.label)
+    for seeds, labels in lacking.items():
+        plural = "s" if len(seeds) > 1 else ""
+        told.append(f"seed{plural} {' and '.join(map(str, seeds))} of {', '.join(labels)}")
     return told
 
 
