@@ -49,6 +49,8 @@ class ReproduceConfig:
     """Training seeds, if not the scale's."""
     methods: Annotated[tuple[str, ...], tyro.conf.arg(metavar="METHOD [METHOD ...]")] = ()
     """Run only these, named as their directories are, such as bc oat oat-unordered; tables say what was not run."""
+    execute: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Run only what executes so many actions of each chunk, where experiments compare several numbers."""
     films: bool = True
     """Film an episode of each task, where a graphics library is installed."""
     decoding: DecodingName = "usual"
@@ -67,6 +69,8 @@ class ReproduceConfig:
             only_in = EXPERIMENTS[name].only_in
             if only_in not in (None, self.sim):
                 raise InvalidOption(f"{name} means nothing in {self.sim}: add --sim {only_in}")
+        if self.execute is not None and self.execute < 1:
+            raise InvalidOption(f"execute must be at least 1, got {self.execute}")
         if self.jobs < 1 or (self.seeds is not None and self.seeds < 1):
             raise InvalidOption(f"jobs and seeds must be at least 1, got {self.jobs} and {self.seeds}")
         self._check_minutes()

@@ -14,8 +14,9 @@ from oat.experiments.study.publish import publish
 from oat.experiments.study.scales import SCALES
 from oat.experiments.study.scheduler import Submit, open_workers, perform_all
 from oat.experiments.study.starts import with_starts
-from oat.experiments.study.study import Study
+from oat.experiments.study.study import EvaluationRun, Study
 from oat.io.locks import exclusive
+from oat.sims import find_simulator
 from oat.sims.rendering import INSTALL_COMMAND, graphics_library
 from oat.tables.files import write_tables
 from oat.tables.terminal import to_terminal
@@ -48,7 +49,7 @@ def reproduce(config: ReproduceConfig) -> None:
         with exclusive(folder, f"reproducing into {folder}"), open_workers(config) as submit:
             _refuse_unknown(config.methods, study, config.names)
             for name in config.names:
-                _run(study, name, config.methods, submit, config.jobs)
+                _run(study, name, config, submit)
     for name in config.names:
         tables = load_experiment(name).tables(study)
         write_tables(folder / "tables" / (name if config.decoding == "usual" else f"{name}-{config.decoding}"), tables)
@@ -66,20 +67,27 @@ def _refuse_unknown(methods: Sequence[str], study: Study, names: Sequence[str]) 
             raise unknown_name(f"method of {' and '.join(names)}", method, known)
 
 
-def _run(study: Study, name: str, methods: Sequence[str], submit: Submit, jobs: int) -> None:
+def _run(study: Study, name: str, config: ReproduceConfig, submit: Submit) -> None:
     experiment = load_experiment(name)
     budget = StepBudget(study)
-    evaluations = [each for each in experiment.evaluations(study) if not methods or each.method.slug in methods]
+    evaluations = [each for each in experiment.evaluations(study) if _is_chosen(each, study, config)]
     trained = (each.method for each in evaluations if each.until != "tokenizer" or each.method.learned_tokenizer)
     untimed = budget.untimed(trained)
     if untimed and not study.given_data:
         # Steps are timed on the demonstrations before anything is trained.
         demonstrations = study.demonstrations()
-        perform_all([demonstrations], submit, jobs, read=[demonstrations.name])
+        perform_all([demonstrations], submit, config.jobs, read=[demonstrations.name])
     _measure(budget, untimed, submit)
-    perform_all(study.runs(evaluations, budget), submit, jobs)
+    perform_all(study.runs(evaluations, budget), submit, config.jobs)
     if experiment.measure is not None:
         submit(with_starts, study.folder, experiment.measure, study).result()
+
+
+def _is_chosen(evaluation: EvaluationRun, study: Study, config: ReproduceConfig) -> bool:
+    """Return whether an evaluation is among those that --methods and --execute leave."""
+    executed = find_simulator(study.sim).protocol.execute if evaluation.execute is None else evaluation.execute
+    chosen = not config.methods or evaluation.method.slug in config.methods
+    return chosen and config.execute in (None, executed)
 
 
 def _measure(budget: StepBudget, methods: Sequence[Method], submit: Submit) -> None:
