@@ -6,6 +6,7 @@ import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from oat.errors import InvalidOption, UnknownName
 from oat.experiments.catalogue import EXPERIMENTS
 from oat.experiments.config import ReproduceConfig
 from oat.experiments.experiment import load_experiment
-from oat.experiments.reproduce import reproduce
+from oat.experiments.reproduce import is_chosen, reproduce
 from oat.experiments.study.budget import StepBudget
 from oat.experiments.study.methods import (
     BC,
@@ -249,6 +250,25 @@ def test_a_study_that_is_cut_short_lacks_seeds_and_not_methods() -> None:
     assert order == [(OAT, 0), (BIN, 0), (DP, 0), (OAT, 1), (BIN, 1), (DP, 1)]
     usual = [(each.method, each.seed) for each in replace(study, seeds=None).evaluations([OAT, BIN])]
     assert usual == [(OAT, 0), (BIN, 0), (OAT, 1), (OAT, 2)]  # slow ones have fewer, unless they are asked for
+
+
+def test_what_executes_so_many_actions_alone(tmp_path: Path) -> None:
+    """As the protocol does, or as a table wants beside it; the tables name what was not run."""
+    study = Study(SCALES["cpu"], "metaworld", tmp_path)
+    runs = load_experiment("table-depth").evaluations(study)
+
+    def chosen(**options: Any) -> list[EvaluationRun]:
+        config = ReproduceConfig(("table-depth",), **options)
+        return [run for run in runs if is_chosen(run, study, config)]
+
+    half = chosen(execute=8)
+    whole = chosen(execute=16)
+    assert {run.execute for run in half} == {8}
+    assert {run.execute for run in whole} == {None}
+    assert len(half) + len(whole) == len(chosen()) == len(runs)
+    assert not chosen(execute=8, methods=("quest",))
+    with pytest.raises(InvalidOption, match="execute must be at least 1, got 0"):
+        ReproduceConfig(("table-depth",), execute=0)
 
 
 def test_some_methods_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

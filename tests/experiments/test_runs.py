@@ -83,6 +83,18 @@ def test_what_is_made_again_differently_is_refused(tmp_path: Path) -> None:
     assert not first.done
 
 
+def test_a_training_whose_weights_were_not_noted_is_not_made_again(tmp_path: Path) -> None:
+    """Before hours of training: it might be another model, and its episodes would stand beside the former one's."""
+    first = _made(tmp_path, "first")
+    noted = read_result(tmp_path, "first")
+    marker(tmp_path, "first").write_text(json.dumps({**noted, "steps": 100}))
+    with pytest.raises(InvalidOption, match=r"^first would be trained again, and what weights it had was not noted"):
+        first.make_again()
+    assert first.done
+    marker(tmp_path, "first").write_text(json.dumps({**noted, "steps": 100, "weights": "0123456789ab"}))
+    first.make_again()
+
+
 def test_without_git_the_commit_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     assert commit() == "unknown"

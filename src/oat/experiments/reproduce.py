@@ -70,7 +70,7 @@ def _refuse_unknown(methods: Sequence[str], study: Study, names: Sequence[str]) 
 def _run(study: Study, name: str, config: ReproduceConfig, submit: Submit) -> None:
     experiment = load_experiment(name)
     budget = StepBudget(study)
-    evaluations = [each for each in experiment.evaluations(study) if _is_chosen(each, study, config)]
+    evaluations = [each for each in experiment.evaluations(study) if is_chosen(each, study, config)]
     trained = (each.method for each in evaluations if each.until != "tokenizer" or each.method.learned_tokenizer)
     untimed = budget.untimed(trained)
     if untimed and not study.given_data:
@@ -83,7 +83,7 @@ def _run(study: Study, name: str, config: ReproduceConfig, submit: Submit) -> No
         submit(with_starts, study.folder, experiment.measure, study).result()
 
 
-def _is_chosen(evaluation: EvaluationRun, study: Study, config: ReproduceConfig) -> bool:
+def is_chosen(evaluation: EvaluationRun, study: Study, config: ReproduceConfig) -> bool:
     """Return whether an evaluation is among those that --methods and --execute leave."""
     executed = find_simulator(study.sim).protocol.execute if evaluation.execute is None else evaluation.execute
     chosen = not config.methods or evaluation.method.slug in config.methods

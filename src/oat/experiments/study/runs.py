@@ -133,9 +133,15 @@ class Run:
     def make_again(self) -> None:
         """Take the mark off a run whose result is lost; it is put back as it was once the result is here.
 
-        Trainings are deterministic, so that what was made from the first result stands; where its weights were noted,
-        that is checked.
+        Trainings are deterministic on one kind of processor, so that what was made from the first result stands if the
+        weights come out as they were noted. Raise InvalidOption for a training whose weights nobody noted: what was
+        made from it and what is yet to be made might be of two models.
         """
+        if self.steps and "weights" not in self._result:
+            raise InvalidOption(
+                f"{self.name} would be trained again, and what weights it had was not noted, so that nobody can tell "
+                f"whether it comes out the same. Another --out makes everything anew"
+            )
         self._marker.rename(self._set_aside)
 
     @property
