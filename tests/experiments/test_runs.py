@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oat.errors import InvalidOption
-from oat.experiments.study.runs import Run, commit, last_step, marker, read_result
+from oat.experiments.study.runs import Run, commit, last_step, marker, processor, read_result
 from oat.sims.config import CollectConfig
 from oat.training.config import FitConfig
 
@@ -76,10 +76,11 @@ def test_what_is_made_again_keeps_its_mark(tmp_path: Path) -> None:
 def test_what_is_made_again_differently_is_refused(tmp_path: Path) -> None:
     first = _made(tmp_path, "first")
     file = marker(tmp_path, "first")
-    file.write_text(json.dumps({**read_result(tmp_path, "first"), "weights": "0123456789ab"}))
+    file.write_text(json.dumps({**read_result(tmp_path, "first"), "weights": "0123456789ab", "processor": "P 4"}))
     first.make_again()
-    with pytest.raises(InvalidOption, match=r"first made again has other weights \(None\) than before"):
+    with pytest.raises(InvalidOption, match=r"first made again has other weights \(None\) than before") as refused:
         first.perform()
+    assert f"(this is {processor()}, that was P 4)" in str(refused.value)
     assert not first.done
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import platform
 import subprocess
 import time
 from collections.abc import Callable
@@ -54,6 +55,16 @@ def commit() -> str:
     except OSError:
         return "unknown"
     return asked.stdout.strip() or "unknown"
+
+
+def processor() -> str:
+    """Return the name of this machine's processor: weights of one training differ from kind to kind."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8", errors="replace").splitlines()
+    except OSError:  # not Linux
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "") or platform.processor() or platform.machine()
 
 
 def perform(config: Config) -> None:
@@ -174,6 +185,7 @@ class Run:
             "seconds": round(time.perf_counter() - begin, 1),  # of the last part, where it was interrupted
             "oat": oat.__version__,
             "commit": commit(),
+            **({"processor": processor()} if weights else {}),
             **({"from": {need: self._fingerprint(need) for need in self.needs}} if self.needs else {}),
         }
         with staged_file(self._marker) as staging:
@@ -181,11 +193,14 @@ class Run:
 
     def _check_made_again(self, weights: str | None) -> None:
         """Raise InvalidOption if what was made again is something else than before, as far as that was noted."""
-        before = json.loads(self._set_aside.read_text("utf-8")).get("weights", weights)
+        noted = json.loads(self._set_aside.read_text("utf-8"))
+        before = noted.get("weights", weights)
         if weights != before:
+            former = noted.get("processor", "one that was not noted")
             raise InvalidOption(
                 f"{self.name} made again has other weights ({weights}) than before ({before}): on another kind of "
-                f"processor or version of torch that happens. Another --out makes everything anew"
+                f"processor (this is {processor()}, that was {former}) or version of torch that happens. Another --out "
+                f"makes everything anew"
             )
 
 
