@@ -45,7 +45,7 @@ def main(
         simulator = load_simulator(name)
         cameras = () if simulator.main_camera is None else (simulator.main_camera,)
         rows = []
-        for task in (simulator.paper_tasks or simulator.tasks)[:tasks]:
+        for task in (simulator.study_tasks or simulator.tasks)[:tasks]:
             begin = time.process_time()
             env = simulator.make(task)
             build = time.process_time() - begin

@@ -227,8 +227,8 @@ class Simulator(ABC):
     """It is recorded in every data set; where it is "human", there is no expert to collect from."""
     protocol: ClassVar[EvaluationProtocol]
     """How policies are evaluated."""
-    paper_tasks: ClassVar[tuple[str, ...]] = ()
-    """The tasks of the paper's experiments, where they are not all."""
+    study_tasks: ClassVar[tuple[str, ...]] = ()
+    """The tasks of studies, where they are not all: the paper's, where it acts in the benchmark."""
     main_camera: ClassVar[str | None] = None
     """The camera that shows the whole scene, if the simulator renders images."""
     hand_position: ClassVar[slice | None] = None

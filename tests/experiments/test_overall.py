@@ -19,8 +19,13 @@ def _copy(study: Path, out: Path, sim: str) -> Path:
     for kind in ("done", "records"):
         shutil.copytree(study / "smoke" / "metaworld" / kind, folder / kind)
     for file in folder.glob("records/*/records.jsonl"):
-        file.write_text(file.read_text().replace('"box-close"', f'"{load_simulator(sim).tasks[0]}"'))
+        file.write_text(file.read_text().replace('"box-close"', f'"{_first_task(sim)}"'))
     return folder
+
+
+def _first_task(sim: str) -> str:
+    simulator = load_simulator(sim)
+    return (simulator.study_tasks or simulator.tasks)[0]
 
 
 def _overall(out: Path) -> Table:
@@ -41,6 +46,20 @@ def test_what_was_run_in_all_benchmarks_is_pooled(smoke_study: Path, tmp_path: P
     notes = "\n".join(table.notes)
     assert "1 task of robomimic, 1 task of metaworld" in notes
     assert "not run: libero, robocasa, robomimic: DP" in notes
+
+
+def test_single_steps_of_a_benchmark_join_the_papers(smoke_study: Path, tmp_path: Path) -> None:
+    """They are pooled, have no number of the paper's, and are not missed where they were not run."""
+    for sim in ("robomimic", "libero_90"):
+        _copy(smoke_study, tmp_path, sim)
+    table = _overall(tmp_path)
+    assert table.columns[:4] == ("policy", "robomimic", "libero_90", "overall")
+    rows = {row[0]: row[1:4] for row in table.rows}
+    assert NOT_AVAILABLE not in rows["OAT_8"]
+    notes = "\n".join(table.notes)
+    assert "1 task of robomimic, 1 task of libero_90" in notes
+    assert "not run: libero, metaworld, robocasa" in notes
+    assert "paper: the mean over its tasks of robomimic\n" in notes
 
 
 def test_without_any_records_all_cells_are_empty(tmp_path: Path) -> None:

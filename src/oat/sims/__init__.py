@@ -11,6 +11,7 @@ SIMULATORS: dict[str, str | type[Simulator]] = {
     "robomimic": "oat.sims.robomimic:RoboMimic",
     "pusht": "oat.sims.pusht:PushT",
     "libero": "oat.sims.libero:Libero",
+    "libero_90": "oat.sims.libero_90:Libero90",
     "robocasa": "oat.sims.robocasa:RoboCasa",
     "detour": "oat.sims.detour:Detour",
 }

@@ -1,5 +1,7 @@
 """Adapt LIBERO's ten long tasks, libero_10, with a Panda arm (PyPI praxis-libero; https://arxiv.org/abs/2306.03310).
 
+Its other suites differ in their tasks and limits alone, and are classes of their own: oat.sims.libero_90.
+
 A task is its instruction, an initial condition one of the benchmark's 50 fixed states for it. Observations of the robot
 have the keys of the published demonstrations, and so have images, which are upside down there; `observation.state` adds
 the poses of all objects. Actions are 7 numbers in [-1, 1], 20 times a second: the hand's motion (of 5 cm), its turn
@@ -15,9 +17,9 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 from xml.etree import ElementTree
 
 import numpy as np
@@ -31,11 +33,10 @@ from oat.io.extras import DISTRIBUTION, import_extra
 from oat.protocol import Protocol
 from oat.sims.assets import STAND_IN, explain_missing_files, has_stand_ins
 from oat.sims.env_args import check_usual_arm
-from oat.sims.libero_experts import demonstrate
+from oat.sims.libero_experts import check_means, demonstrate
 from oat.sims.robosuite import BUILD_OPTIONS, RobosuiteEnv, arm_controller, import_robosuite
 from oat.sims.scripted import ScriptedExpert, step_limit
 
-SUITE = "libero_10"
 ASSETS_VARIABLE = "OAT_LIBERO_ASSETS"
 CONFIG_VARIABLE = "LIBERO_CONFIG_PATH"
 INSTALL_COMMAND = (
@@ -113,10 +114,10 @@ class LiberoEnv(RobosuiteEnv):
         libero = import_libero()
         package = _package(libero)
         vars(libero)["_assets_path_cache"] = str(find_assets(package))  # else it would download them
-        self._states = read_initial_states(package / "init_files" / SUITE / task.init_states_file)
+        self._states = read_initial_states(package / "init_files" / task.problem_folder / task.init_states_file)
         self._shown = cameras
         scene_cameras = tuple(dict.fromkeys(_CAMERAS.get(camera, camera) for camera in cameras))
-        bddl_file = package / "bddl_files" / SUITE / task.bddl_file
+        bddl_file = package / "bddl_files" / task.problem_folder / task.bddl_file
         with explain_missing_files("LIBERO", DOWNLOAD_COMMAND):
             super().__init__(lambda: _build(bddl_file), _SENSORS, scene_cameras, image_size, effects=True)
 
@@ -189,6 +190,11 @@ class LiberoEnv(RobosuiteEnv):
         return [*poses, np.array(joints)]
 
 
+def definition_of(attributes: Mapping[str, Any]) -> PurePosixPath:
+    """Return where the definition of a file's task was on the machine that recorded it, as far as the file says."""
+    return PurePosixPath(str(attributes.get("bddl_file_name", "")))
+
+
 def _build(bddl_file: Path) -> Any:
     """Build LIBERO's own environment of a task from the file that defines it."""
     robosuite = import_robosuite()
@@ -206,9 +212,11 @@ def _build(bddl_file: Path) -> Any:
 
 
 class Libero(Simulator):
-    """Describe the benchmark LIBERO, of which the suite libero_10 is used."""
+    """Describe LIBERO's suite libero_10: ten tasks of several steps each, whose names are their instructions."""
 
     name = "libero"
+    suite: ClassVar[str] = "libero_10"
+    """What LIBERO calls the tasks that this class has."""
     robot_type = "panda"
     fps = 20.0
     action_names = ("x", "y", "z", "roll", "pitch", "yaw", "gripper")
@@ -232,19 +240,29 @@ class Libero(Simulator):
 
     @cached_property
     def _tasks(self) -> dict[str, Any]:
-        """Return LIBERO's own list of tasks by instruction."""
+        """Return LIBERO's own list of tasks by name."""
         import_libero()
-        listed = import_extra("libero.libero.benchmark", "libero").task_maps[SUITE]
-        return {task.language: task for task in listed.values()}
+        listed = import_extra("libero.libero.benchmark", "libero").task_maps[self.suite]
+        return {self._name_of(task): task for task in listed.values()}
+
+    @staticmethod
+    def _name_of(task: Any) -> str:
+        """Return what a task of LIBERO's list is called here."""
+        return str(task.language)
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Return the instructions of all tasks, which are their names."""
+        """Return the names of all tasks."""
         return tuple(self._tasks)
+
+    def instruction(self, task: str) -> str:
+        """Return LIBERO's words for a task."""
+        return str(self._tasks[task].language)
 
     def expert(self, task: str, config: ExpertConfig) -> Expert:
         """Return the script that demonstrates a task, which is composed from the task's goals."""
         env = self.make(task, config.cameras, config.image_size)
+        check_means(task, env.env.parsed_problem["goal_state"])
         return ScriptedExpert(env, env.draw, demonstrate, config.noise, self.protocol.max_steps, HELD_STEPS)
 
     def make(self, task: str, cameras: tuple[str, ...] = (), image_size: int = 128) -> LiberoEnv:
@@ -252,19 +270,28 @@ class Libero(Simulator):
         self.check_task(task)
         return LiberoEnv(self._tasks[task], cameras, image_size)
 
-    @staticmethod
-    def recognizes(attributes: Mapping[str, Any]) -> bool:
-        """Return whether a file is LIBERO's, which says in `problem_info` what its task is."""
-        return "problem_info" in attributes
+    @classmethod
+    def recognizes(cls, attributes: Mapping[str, Any]) -> bool:
+        """Return whether a file is LIBERO's, which says in `problem_info` what its task is, and of this suite.
 
-    @staticmethod
-    def environment_of(file: Path, cameras: tuple[str, ...] = (), image_size: int = 128) -> LiberoEnv:
-        """Return the environment of the task whose instruction a file holds, if actions do there what they do here."""
+        The suite is the folder of the task's definition; of a file that does not name one, libero_10 is tried.
+        """
+        suite = definition_of(attributes).parent.name
+        return "problem_info" in attributes and (suite or Libero.suite) == cls.suite
+
+    @classmethod
+    def environment_of(cls, file: Path, cameras: tuple[str, ...] = (), image_size: int = 128) -> LiberoEnv:
+        """Return the environment of the task that a file names, if actions do there what they do here."""
         attributes = read_attributes(file)
         env_args = attributes.get("env_args")
         if isinstance(env_args, dict):
-            check_usual_arm(env_args, round(Libero.fps), str(file))
-        return Libero().make(task_name(file, attributes), cameras, image_size)
+            check_usual_arm(env_args, round(cls.fps), str(file))
+        return cls().make(cls._task_in(file, attributes), cameras, image_size)
+
+    @classmethod
+    def _task_in(cls, file: Path, attributes: Mapping[str, Any]) -> str:
+        """Return the name of the task that a file was recorded in."""
+        return task_name(file, attributes)
 
     def conditions(self, task: str, split: Split) -> Sequence[int]:
         """Return the numbers of a task's fixed states: every fifth is for selection."""

@@ -4,12 +4,13 @@ A task's definition names what has to be true in the end, such as `(On moka_pot_
 makes one after another true, asks LIBERO's own predicate whether it is, and begins again with those that are not.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from oat.errors import SimulatorError
 from oat.sims.hand import CLOSED, OPEN, UP, Actions, Manner, Pose, Target, direction, shortest_turn, yaw_of
 from oat.sims.libero_grasps import GRASPS, Goal, Scene, around, handle
 from oat.sims.skills import (
@@ -74,7 +75,8 @@ def on_stove(scene: Scene, thing: Thing, region: str, index: int) -> Spot:
 
 def in_caddy(scene: Scene, thing: Thing, region: str, index: int) -> Spot:
     """Return the middle of a compartment, with the book's broad side along it, from above the walls."""
-    caddy = scene.thing(region.removesuffix("_back_contain_region"))
+    name, _, _compartment = region.removesuffix("_contain_region").rpartition("_")
+    caddy = scene.thing(name)
     along = yaw_of(caddy.rotation[:, 0])
     nearer = min((along, along + np.pi), key=lambda yaw: abs(shortest_turn(yaw_of(thing.rotation[:, 0]), yaw)))
     middle = (thing.low + thing.high) / 2
@@ -106,6 +108,8 @@ SPOTS: dict[str, Callable[[Scene, Thing, str, int], Spot]] = {
     "living_room_table_plate_right_region": on_surface,
     "flat_stove_cook_region": on_stove,
     "desk_caddy_back_contain_region": in_caddy,
+    "desk_caddy_left_contain_region": in_caddy,
+    "desk_caddy_right_contain_region": in_caddy,
     "white_cabinet_bottom_region": in_drawer,
 }
 """Where things are put, by the kind of the region that a goal names."""
@@ -150,7 +154,17 @@ def category(name: str) -> str:
 
 
 def turn_on(scene: Scene, goal: Goal, index: int) -> Actions:
-    """Take the stove's knob by its ridge and turn it."""
+    """Turn the stove's knob until it is on, and a little further."""
+    return _turn_knob(scene, goal, 1.0, lambda: scene.holds(goal) and _angle(scene, goal[1]) > 0.8)
+
+
+def turn_off(scene: Scene, goal: Goal, index: int) -> Actions:
+    """Turn the stove's knob back until it is off."""
+    return _turn_knob(scene, goal, -1.0, lambda: scene.holds(goal))
+
+
+def _turn_knob(scene: Scene, goal: Goal, way: float, done: Callable[[], bool]) -> Actions:
+    """Take the stove's knob by its ridge, from above, and turn it one way."""
     button = Thing(scene.env, f"{goal[1]}_button")
     ridge = np.array([0.0, 0.0, 0.033])
 
@@ -159,7 +173,7 @@ def turn_on(scene: Scene, goal: Goal, index: int) -> Actions:
 
     yield from scene.hand.go(at_height(target, scene.high), OPEN, 0.04, 0.3)
     yield from approach(scene.hand, target)
-    yield from turn(scene.hand, target, lambda: scene.holds(goal) and _angle(scene, goal[1]) > 0.8, way=1.0)
+    yield from turn(scene.hand, target, done, way)
     yield from lift(scene.hand, scene.high)
 
 
@@ -227,8 +241,32 @@ def close(scene: Scene, goal: Goal, index: int) -> Actions:
 NARROW: dict[str, Callable[[Scene, Goal, int], Actions]] = {"microwave_heating_region": put_in_microwave}
 """Where things cannot be put from above, and what is done instead."""
 
-MEANS: dict[str, Callable[[Scene, Goal, int], Actions]] = {"turnon": turn_on, "in": put, "on": put, "close": close}
+MEANS: dict[str, Callable[[Scene, Goal, int], Actions]] = {
+    "turnon": turn_on,
+    "turnoff": turn_off,
+    "in": put,
+    "on": put,
+    "close": close,
+}
 """By what a goal is reached, in the order in which a task's goals are."""
+
+
+def check_means(task: str, goals: Sequence[Goal]) -> None:
+    """Raise `SimulatorError` for a task with a goal that no script reaches."""
+    for goal in goals:
+        if not _has_means(goal):
+            raise SimulatorError(
+                f"no script demonstrates {task!r}: none reaches its goal ({' '.join(goal)}); "
+                f"there are scripts for {', '.join(MEANS)}, in and on for {', '.join([*SPOTS, *NARROW])}, close for "
+                f"{', '.join(CLOSING)}"
+            )
+
+
+def _has_means(goal: Goal) -> bool:
+    name, *arguments = goal
+    if name in ("in", "on"):
+        return category(arguments[-1]) in {**SPOTS, **NARROW}
+    return category(arguments[0]) in CLOSING if name == "close" else name in MEANS
 
 
 def demonstrate(env: Any, manner: Manner) -> Actions:

@@ -186,7 +186,7 @@ class MetaWorld(Simulator):
     action_names = ("x", "y", "z", "gripper")
     demonstrator = "scripted"
     protocol = Protocol("metaworld", max_steps=MAX_STEPS, success="the first step whose info says success")
-    paper_tasks: ClassVar[tuple[str, ...]] = ("box-close", "coffee-pull", "disassemble", "stick-pull")
+    study_tasks: ClassVar[tuple[str, ...]] = ("box-close", "coffee-pull", "disassemble", "stick-pull")
     main_camera = "corner2"
     hand_position = slice(0, 3)
 

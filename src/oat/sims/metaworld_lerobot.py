@@ -77,7 +77,7 @@ class LeRobotMetaWorld(MetaWorld):
         cameras=(CAMERA,),
         image_size=96,
     )
-    paper_tasks: ClassVar[tuple[str, ...]] = ()
+    study_tasks: ClassVar[tuple[str, ...]] = ()
     main_camera = CAMERA
 
     def make(self, task: str, cameras: tuple[str, ...] = (), image_size: int = 96) -> LeRobotMetaWorldEnv:

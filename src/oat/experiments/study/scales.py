@@ -92,8 +92,8 @@ SCALES: dict[ScaleName, Scale] = {
         timings=50,
         minutes=12,
         demonstrations_in={"detour": 400, "robomimic": 200, "robocasa": 100},
-        minutes_in={"detour": 2, "libero": 6, "robomimic": 6, "robocasa": 6},
-        episodes_in={"libero": 5, "robomimic": 25, "robocasa": 10},
+        minutes_in={"detour": 2, "libero": 6, "libero_90": 6, "robomimic": 6, "robocasa": 6},
+        episodes_in={"libero": 5, "libero_90": 5, "robomimic": 25, "robocasa": 10},
     ),
     "paper": Scale(
         "paper",

@@ -84,8 +84,8 @@ class Study:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Return the paper's tasks of the benchmark, or all of them, as many as the scale has."""
-        tasks = find_simulator(self.sim).paper_tasks or load_simulator(self.sim).tasks
+        """Return the benchmark's tasks for studies, or all of them, as many as the scale has."""
+        tasks = find_simulator(self.sim).study_tasks or load_simulator(self.sim).tasks
         return tasks[: self.scale.tasks]
 
     @property
