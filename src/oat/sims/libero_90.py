@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 from oat.protocol import Protocol
 from oat.sims.libero import Libero, definition_of
-from oat.sims.scripted import step_limit
 
 
 class Libero90(Libero):
@@ -18,7 +17,8 @@ class Libero90(Libero):
 
     name = "libero_90"
     suite: ClassVar[str] = "libero_90"
-    protocol = Protocol("libero_90", max_steps=step_limit(187, own=400), success=Libero.protocol.success)
+    # Scripts take 187 steps on average in the slowest of studies' tasks, which have no second step to come to.
+    protocol = Protocol("libero_90", max_steps=400, success=Libero.protocol.success)
     study_tasks: ClassVar[tuple[str, ...]] = (
         "LIVING_ROOM_SCENE1_pick_up_the_alphabet_soup_and_put_it_in_the_basket",
         "LIVING_ROOM_SCENE2_pick_up_the_tomato_sauce_and_put_it_in_the_basket",
