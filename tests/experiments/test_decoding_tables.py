@@ -83,6 +83,23 @@ def test_at_full_size_every_rule_has_its_control(tmp_path: Path) -> None:
     assert made["heads/oat-seed0-execute8"].command.endswith("--out heads/oat-seed0-execute8 --execute 8")
 
 
+def test_tokens_are_drawn_as_by_the_policies_of_such_demonstrations(tmp_path: Path) -> None:
+    """The most likely ones of a program's, sampled ones of people's, in every rule and its control."""
+    for sim, flag in (("metaworld", "--decoding tokens --greedy"), ("pusht", "--decoding tokens")):
+        study = Study(SCALES["cpu"], sim, tmp_path / sim, None if sim == "metaworld" else tmp_path / "given")
+        folder = tmp_path / sim
+        folder.mkdir()
+        (folder / "pace.json").write_text(json.dumps({}))
+        made = [
+            run for run in study.runs(depth.evaluations(study), StepBudget(study)) if run.name.startswith("records")
+        ]
+        assert len(made) == 2 * 3 * (8 + 6 + 6)
+        assert all(flag in run.command for run in made)
+        assert all(("greedy" in run.command) is (sim == "metaworld") for run in made)
+    control = next(run for run in made if run.name == "records/oat-seed0-random-residual-60-sampled")
+    assert control.needs[-1] == "records/oat-seed0-residual-60-sampled"
+
+
 def test_first_come_the_first_seed_and_what_decides(tmp_path: Path) -> None:
     study = Study(SCALES["cpu"], "metaworld", tmp_path)
     for experiment in (decoding_rules, depth):

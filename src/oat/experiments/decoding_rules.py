@@ -81,7 +81,7 @@ def _small(study: Study) -> bool:
     return study.scale.name == "smoke"
 
 
-def _people(study: Study) -> bool:
+def people_demonstrated(study: Study) -> bool:
     """Return whether demonstrations are people's, as far as is known."""
     simulator = find_simulator(study.sim)
     return simulator.who_demonstrated(read_demonstrator(study.data) if study.given_data else None) != "scripted"
@@ -91,7 +91,7 @@ def _rules(study: Study, execute: int | None) -> _Rules:
     if _small(study):
         return {OAT: (_MEDOID,)}
     rules = _WHOLE if execute is None else _HALF
-    if not _people(study):
+    if not people_demonstrated(study):
         return rules
     # Tokens alone are what people's policies act from, so that regression is a way of its own.
     alone = {method: tuple(way for way in ways if way is not _MEDOID_REMAINDER) for method, ways in rules.items()}
@@ -184,7 +184,7 @@ def _claims(study: Study, execute: int | None) -> Iterator[Claim]:
 
     Where people demonstrated, policies act from tokens alone anyway, so that rules must be better than that, too.
     """
-    people = _people(study)
+    people = people_demonstrated(study)
     for method, rules in _rules(study, execute).items():
         for rule in rules:
             usual = (_USUAL,) if people and rule not in (_USUAL, SAMPLING, GREEDY) and method is not DP else ()

@@ -10,7 +10,7 @@ from oat.errors import InvalidOption
 from oat.evaluation.claims import Claim
 from oat.evaluation.comparisons import compare_policies
 from oat.evaluation.token_courses import mean_course
-from oat.experiments.decoding_rules import GREEDY, label, read_decoding_rows
+from oat.experiments.decoding_rules import GREEDY, label, people_demonstrated, read_decoding_rows
 from oat.experiments.pictures import save_study_figure, whiskers
 from oat.experiments.study.decodings import DecodingRun
 from oat.experiments.study.methods import OAT
@@ -21,50 +21,59 @@ from oat.tables.success import COST_COLUMNS
 from oat.tables.table import Table
 
 NAME = "table-depth"
-_TOKENS = GREEDY.options  # a remainder would hide what tokens add
+_SAMPLED = {"decoding": "tokens"}  # at the temperature of policies that people taught
 _LONGEST = OAT.prefixes[-1]
 # Relative to each head's own errors: benchmarks differ in units, and trainings in how well they tokenize.
 _SETTINGS = ("residual=10%", "residual=30%", "residual=60%", "value=20%", "value=60%", "value=150%")
-_FIRST = ("residual=30%", "value=60%")  # should take about half of the tokens, as the goal wants
+_FIRST = ("residual=30%", "residual=60%", "value=60%")  # should take at most half of the tokens, as the goal wants
 _BINS = 20  # of an episode, for tokens over time
 _HALF = 8  # actions executed of each chunk, in the second table; the protocol's 16 in the first
 
 
-def _fixed(tokens: int) -> DecodingRun:
-    if tokens == _LONGEST:
+def _run(study: Study, label: str, slug: str, **options: Any) -> DecodingRun:
+    """Return a way to decode from tokens alone, drawn as policies draw them that learned from such demonstrations.
+
+    A remainder would hide what tokens add. Where people demonstrated, the most likely tokens repeat themselves where
+    they got stuck, and random numbers of them do not: against those as a control a rule would lose for that.
+    """
+    if people_demonstrated(study):
+        return DecodingRun(label, f"{slug}-sampled", {**_SAMPLED, **options})
+    return DecodingRun(label, slug, {**GREEDY.options, **options})
+
+
+def _slug(rule: str) -> str:
+    return rule.replace("=", "-").rstrip("%")
+
+
+def _fixed(study: Study, tokens: int) -> DecodingRun:
+    if tokens == _LONGEST and not people_demonstrated(study):
         return replace(GREEDY, label=f"K = {tokens}")  # whose episodes table-decoding has, too
-    return DecodingRun(f"K = {tokens}", f"fixed{tokens}", {**_TOKENS, "num_tokens": (tokens,)})
+    return _run(study, f"K = {tokens}", f"fixed{tokens}", num_tokens=(tokens,))
 
 
 def _adaptive(study: Study) -> list[DecodingRun]:
     """Return the rules that decide for each chunk, at several settings."""
     chosen = _FIRST[:1] if study.scale.name == "smoke" else _SETTINGS
-    return [
-        DecodingRun(
-            rule,
-            rule.replace("=", "-").rstrip("%"),
-            {**_TOKENS, "stop": (rule,)},
-            needs_head=True,
-            film=rule in _FIRST,
-        )
-        for rule in chosen
-    ]
+    runs = [_run(study, rule, _slug(rule), stop=(rule,)) for rule in chosen]
+    return [replace(run, needs_head=True, film=run.label in _FIRST) for run in runs]
 
 
-def _control(rule: DecodingRun) -> DecodingRun:
+def _control(study: Study, rule: DecodingRun) -> DecodingRun:
     """Return the control of a rule: as many tokens as it took, but at random."""
-    return DecodingRun(f"random as {rule.label}", f"random-{rule.slug}", _TOKENS, matched_to=rule.slug)
+    run = _run(study, f"random as {rule.label}", f"random-{_slug(rule.label)}")
+    return replace(run, matched_to=rule.slug)
 
 
 def _rules(study: Study) -> list[DecodingRun]:
     """Return every number of tokens, and every rule beside its control, as tables show them."""
-    fixed = [_fixed(_LONGEST)] if study.scale.name == "smoke" else [_fixed(k) for k in range(1, _LONGEST + 1)]
-    return [*fixed, *(each for rule in _adaptive(study) for each in (rule, _control(rule)))]
+    numbers = (_LONGEST,) if study.scale.name == "smoke" else range(1, _LONGEST + 1)
+    fixed = [_fixed(study, number) for number in numbers]
+    return [*fixed, *(each for rule in _adaptive(study) for each in (rule, _control(study, rule)))]
 
 
 def _importance(rule: DecodingRun) -> int:
     """Return in which turn a rule is run: first what decides the goals, then fixed numbers, then other settings."""
-    if rule.slug == GREEDY.slug or rule.label.endswith(_FIRST):
+    if rule.label in (f"K = {_LONGEST}", *_FIRST) or rule.label.endswith(_FIRST):
         return 0
     return 1 if rule.label.startswith("K = ") else 2
 
@@ -109,14 +118,14 @@ def _file(name: str, execute: int | None) -> str:
 
 def _claims(study: Study) -> Iterator[Claim]:
     for rule in _adaptive(study):
-        control = f"OAT_8 {_control(rule).label}"
+        control = f"OAT_8 {_control(study, rule).label}"
         yield f"{rule.label} acts better than as many tokens at random", (control, f"OAT_8 {rule.label}")
 
 
 def _within_a_point(study: Study, rows: Sequence[Row]) -> Iterator[str]:
     """Yield for each rule whether it comes within a point of all tokens with half of them."""
     found = {row.label: row for row in rows if row.records}
-    whole = found.get(f"OAT_8 {_fixed(_LONGEST).label}")
+    whole = found.get(f"OAT_8 K = {_LONGEST}")
     for rule in _adaptive(study):
         here = found.get(f"OAT_8 {rule.label}")
         if whole is not None and here is not None:
