@@ -91,11 +91,13 @@ class LoopReport:
     late: int = 0
     """Steps that began after their time."""
     chunks: int = 0
+    """Chunks that took over."""
     discarded: int = 0
     """Chunks that came too late to be executed."""
     undecodable: int = 0
     """Chunks whose tokens gave no actions, which only FAST knows."""
     tokens: int = 0
+    """Tokens of the chunks that took over, or denoising steps."""
 
 
 class UpcomingActions:

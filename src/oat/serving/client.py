@@ -99,6 +99,18 @@ class PolicyClient:
         """Return H_o, the number of frames that the policy sees."""
         return int(self.metadata["obs_horizon"])
 
+    @property
+    def decoding(self) -> str | None:
+        """Return the name of the server's decoding, or None if the server does not tell."""
+        name: str | None = self.metadata.get("decoding")
+        return name
+
+    @property
+    def samples(self) -> int | None:
+        """Return how many chunks the server draws for each that it sends, or None if it does not tell."""
+        number: int | None = self.metadata.get("samples")
+        return number
+
     def close(self) -> None:
         """Close the connection; the next request would make a new one."""
         self._connection = None

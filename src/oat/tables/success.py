@@ -192,6 +192,7 @@ def trial_columns(tasks: Sequence[str]) -> tuple[Column, ...]:
         _POLICY,
         *(column for task in shown for column in _task_count(task)),
         Column("held still", lambda row: _number(row.held_still, ".0%")),
+        Column("tokens per chunk", _TOKENS.cell, optional=True),  # logs of before do not count them
     )
 
 

@@ -1,6 +1,7 @@
 """A log survives kills, belongs to one plan, and never tells a method by accident."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,21 @@ def test_damage_is_not_passed_over(tmp_path: Path) -> None:
             TrialLog.read(log.path)
     with pytest.raises(InvalidOption, match="does not exist"):
         TrialLog.read(tmp_path / "nowhere")
+
+
+def test_a_log_of_before_that_tells_no_decoding_is_read_and_continued(tmp_path: Path) -> None:
+    log = new_log(tmp_path)
+    first, second = make_plan().order()[:2]
+    log.append(replace(record(first), chunks=3, tokens=12, samples=8, decoding="K=all"))
+    header, line = log.path.read_text().splitlines()
+    values = json.loads(line)
+    for name in ("chunks", "tokens", "samples", "decoding"):
+        del values[name]
+    log.path.write_text(f"{header}\n{json.dumps(values)}\n")
+    old = new_log(tmp_path)
+    new = replace(record(second), chunks=3, tokens=12, samples=8, decoding="K=all")
+    old.append(new)
+    assert TrialLog.read(log.path).records == [record(first), new]
 
 
 def test_two_who_write_at_once_do_not_destroy_each_others(tmp_path: Path) -> None:

@@ -195,7 +195,8 @@ def test_a_series_in_a_terminal(tmp_path: Path, arguments: list[str]) -> None:
             operator.expect("to judge again): ")
             operator.type()
         assert operator.end() == 0
-        assert "OAT_" not in blind
+        assert not re.search("OAT_|K=all", blind)
+        assert {line["decoding"] for line in _lines(tmp_path)} >= {"K=all"}
         table = operator.shown.split("table-real: trials of a robot")[1]
         assert re.search(r"OAT_2 +[012] / 2 ", table)
         assert re.search(r"OAT_8 +[012] / 2 ", table)

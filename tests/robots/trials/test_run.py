@@ -10,7 +10,10 @@ import pytest
 from oat.data.episodes import STATE
 from oat.errors import InvalidOption, OatError, PolicyServerError
 from oat.experiments.paper.trials import PUBLISHED_TRIALS
+from oat.policies.decoding import Denoising, TokenDecoding
+from oat.policies.stopping import Fixed
 from oat.robots.trials.config import Contender, Driving, TrialsConfig
+from oat.robots.trials.log import TrialLog
 from oat.robots.trials.plan import Trial
 from oat.robots.trials.run import judge_policies, make_robot, make_trials, plan_trials
 from oat.robots.trials.session import Judgement
@@ -145,6 +148,27 @@ def test_policies_on_disk_and_on_servers(tmp_path: Path, capsys: pytest.CaptureF
         judge_policies(config)  # nothing is left to do but to show
         assert "OAT_2 0 / 2" in " ".join(capsys.readouterr().out.split())
         assert (tmp_path / "trials.jsonl").read_bytes() == written
+
+
+def test_how_chunks_were_decoded_is_written_and_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    decoding = TokenDecoding(samples=3, stop=Fixed(5))
+    with serving(policy_of("oat"), decoding) as oat, serving(policy_of("diffusion")) as diffusion:
+        methods = (
+            f"DP=ws://127.0.0.1:{diffusion.port}",
+            *(f"OAT_{tokens}=ws://127.0.0.1:{oat.port},num_tokens={tokens}" for tokens in (5, 8)),
+        )
+        log = make_trials(_config(tmp_path, methods=methods))
+    found = {log.plan.method(record.trial): record for record in TrialLog.read(log.path).records}
+    told = {name: (record.samples, record.decoding) for name, record in found.items()}
+    of_oat = (3, decoding.name)
+    assert told == {"DP": (1, Denoising().name), "OAT_5": of_oat, "OAT_8": of_oat}
+    assert all(record.chunks > 0 for record in found.values())
+    per_chunk = {name: record.tokens / record.chunks for name, record in found.items()}
+    assert per_chunk == {"DP": Denoising().steps, "OAT_5": 5, "OAT_8": 5}
+    shown = "".join(capsys.readouterr())
+    assert not any(word in shown for word in (decoding.name, Denoising().name, "OAT_"))
+    judge_policies(TrialsConfig(log.path, table=True))
+    assert "tokens per chunk" in (tmp_path / "trials.md").read_text()
 
 
 def test_the_seed_is_drawn_once(tmp_path: Path) -> None:

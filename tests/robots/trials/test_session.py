@@ -36,6 +36,9 @@ def test_a_series_is_made_to_its_end(tmp_path: Path) -> None:
         assert record.verdict == ("success" if strong else "failure")
         assert record.judge == "referee"
         assert record.steps == (5 if strong else MOST_LOOKS)
+        assert record.chunks == (1 if strong else 3)  # of 16 actions
+        assert record.tokens == record.chunks
+        assert (record.samples, record.decoding) == (None, None)  # nobody told
     tasks, noise = zip(*methods["DP"].asked[2:], strict=True)
     assert set(tasks) == {"push", "pull"}
     assert {number for seed, number in noise} >= {0}

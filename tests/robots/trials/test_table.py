@@ -1,5 +1,6 @@
 """The table says what the trials say: counts, intervals, claims, and everything that was not as planned."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,17 @@ def test_nothing_is_claimed_without_a_complete_block(tmp_path: Path) -> None:
     (table,) = trial_tables(log, PUBLISHED_TRIALS)
     assert [row[1] for row in table.rows].count("—") == 2
     assert "claim: OAT_8 acts better than DP: undecided, DP, OAT_8 was not run" in table.notes
+
+
+def test_tokens_per_chunk_are_shown_where_they_are_known(tmp_path: Path) -> None:
+    log = new_log(tmp_path, tasks=("push",), trials=2)
+    counted = {"OAT_8": [(3, 24), (5, 13)], "OAT_1": [(0, 0), (4, 4)], "DP": [(0, 0), (0, 0)]}  # 0: logs of before
+    for trial in log.plan.order():
+        chunks, tokens = counted[log.plan.method(trial)][trial.block]
+        log.append(replace(record(trial), chunks=chunks, tokens=tokens))
+    (table,) = trial_tables(log, PUBLISHED_TRIALS)
+    place = table.columns.index("tokens per chunk")
+    assert {row[0]: row[place] for row in table.rows} == {"DP": "—", "OAT_1": "1", "OAT_8": "4.62"}
 
 
 def test_nothing_stands_beside_trials_of_which_nothing_was_published(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Log a series of trials in a file: its plan, then a line for every trial, written as soon as it is judged.
 
-Lines name the letter of a trial, not its method. Somebody who wants to can work the methods out of the file: it
-prevents accidents, not cheating. Revealing the methods before the end leaves a line, too.
+Lines name the letter of a trial, not its method. Somebody who wants to can work the methods out of the file, by its
+seed or by how a line's chunks were decoded: it prevents accidents, not cheating. Revealing the methods before the end
+leaves a line, too.
 """
 
 from collections import Counter
@@ -44,6 +45,15 @@ class TrialRecord:
     """Chunks that came too late to be executed."""
     undecodable: int = 0
     """Chunks whose tokens gave no actions."""
+    chunks: int = 0
+    """Chunks that took over; 0 in logs of before."""
+    tokens: int = 0
+    """Tokens of these chunks together, or denoising steps."""
+    samples: int | None = None
+    """Chunks that were drawn for each of these; None where the server does not tell, and in logs of before."""
+    decoding: str | None = None
+    """The name of the server's decoding, or None like the samples; K, if a method asks for fewer tokens, is in the
+    plan."""
 
 
 @dataclass(frozen=True)

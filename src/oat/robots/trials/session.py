@@ -4,7 +4,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import Protocol, runtime_checkable
 
@@ -56,6 +56,21 @@ class Homing(Protocol):
         ...
 
 
+@runtime_checkable
+class DescribedSource(Protocol):
+    """Describe a source that tells how its chunks are drawn, as a `PolicyClient` does."""
+
+    @property
+    def samples(self) -> int | None:
+        """Return how many chunks are drawn for each that is given, None if that is not known."""
+        ...
+
+    @property
+    def decoding(self) -> str | None:
+        """Return the decoding's name, None if that is not known."""
+        ...
+
+
 def run_trials(
     log: TrialLog,
     robot: Robot,
@@ -98,8 +113,9 @@ def _run(log: TrialLog, trial: Trial, robot: Robot, judge: Judge, source: ChunkS
     end = begin + log.plan.driving.seconds
 
     def enter(judgement: Judgement, seconds: float) -> TrialRecord:
-        counts = (report.steps, report.holds, report.late, report.discarded, report.undecodable)
-        record = TrialRecord(trial, judgement.verdict, judgement.remark, judge.name, begun, round(seconds, 2), *counts)
+        judged = (judgement.verdict, judgement.remark, judge.name, begun, round(seconds, 2))
+        samples, decoding = _drawing(source)
+        record = TrialRecord(trial, *judged, **asdict(report), samples=samples, decoding=decoding)
         log.append(record)
         return record
 
@@ -112,6 +128,11 @@ def _run(log: TrialLog, trial: Trial, robot: Robot, judge: Judge, source: ChunkS
         enter(Judgement("void", reason), time.perf_counter() - begin)
         raise
     return enter(judgement, seconds)
+
+
+def _drawing(source: ChunkSource) -> tuple[int | None, str | None]:
+    """Return the samples and the decoding's name, as far as the source tells."""
+    return (source.samples, source.decoding) if isinstance(source, DescribedSource) else (None, None)
 
 
 def _loop(plan: TrialPlan, trial: Trial) -> LoopConfig:

@@ -44,6 +44,13 @@ class _Method:
         return holds / (holds + steps) if holds + steps else None
 
     @property
+    def tokens_per_chunk(self) -> float | None:
+        """Return the mean tokens of a chunk over the trials of which they are known, if there are any."""
+        tokens = sum(record.tokens for record in self.records)
+        chunks = sum(record.chunks for record in self.records)
+        return tokens / chunks if tokens else None
+
+    @property
     def outcomes(self) -> dict[tuple[str, int], bool]:
         """Return by task and block whether the trial was a success."""
         return {(each.trial.task, each.trial.block): each.verdict == "success" for each in self.records}
@@ -68,6 +75,7 @@ def trial_tables(log: TrialLog, published: PublishedTrials | None = None) -> lis
         SuccessRow(
             method.name,
             method.rates(plan.tasks),
+            tokens_per_chunk=method.tokens_per_chunk,
             held_still=method.held_still,
             published=published.successes.get(method.name) if published is not None else None,
         )
