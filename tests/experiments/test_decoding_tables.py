@@ -1,6 +1,7 @@
 """table-decoding and table-depth at scale smoke: heads, late chunks and controls are run, recorded and shown."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,6 +63,7 @@ def test_tables_show_what_a_chunk_takes(folder: Path) -> None:
     ]
     assert any(note.startswith("claim: residual=30% acts better than as many tokens at random") for note in table.notes)
     assert any(note.startswith("goal: residual=30%") for note in table.notes)
+    assert any(re.match(r"asking a head after every token: [\d.]+ ms for a chunk of 8", note) for note in table.notes)
     for name in ("table-depth", "table-depth-over-time"):
         assert (folder / "figures" / f"{name}.png").exists()
 

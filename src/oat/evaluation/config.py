@@ -100,6 +100,16 @@ class EvalConfig:
         for name, count in may_be_none.items():
             if count < 0:
                 raise InvalidOption(f"{name} must be at least 0, got {count}")
+        if self.delay and self.commit not in (0, self.delay):
+            raise InvalidOption(
+                f"with --delay {self.delay} so many actions are executed before a chunk is there: commit to as many, "
+                f"got {self.commit}"
+            )
+        if self.delay and self.head is not None:
+            raise InvalidOption(
+                "a stopping head tells the error of a chunk's first actions, and with --delay the first are not "
+                "executed: leave out --head"
+            )
         for name, values in (("tasks", self.tasks), ("num_tokens", self.num_tokens), ("stop", self.stop)):
             if len(set(values)) != len(values):
                 raise InvalidOption(f"{name} must be distinct, got {' '.join(map(str, values))}")

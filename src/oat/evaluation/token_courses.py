@@ -7,9 +7,9 @@ import numpy as np
 
 from oat.evaluation.protocol import known_protocol
 from oat.evaluation.records import EpisodeRecord
-from oat.policies.stopping import DEPTH_RULES, Fixed
+from oat.policies.stopping import DEPTH_RULES, Fixed, RandomDepth
 
-_DECIDING = [name for name, rule in DEPTH_RULES.items() if rule is not Fixed]
+_DECIDING = [name for name, rule in DEPTH_RULES.items() if rule not in (Fixed, RandomDepth)]
 
 
 def chose_depth(record: EpisodeRecord) -> bool:

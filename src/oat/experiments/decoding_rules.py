@@ -220,4 +220,6 @@ def measure(study: Study) -> None:
     """Time one chunk of every way to decode that has not been timed yet."""
     for method, rules in _rules(study, None).items():
         runs = [EvaluationRun(method, decoding=rule) for rule in rules]
-        time_decodings(study, method, {label(run): run.decoding for run in runs})
+        time_decodings(study, method, {label(run): run for run in runs})
+    late = [EvaluationRun(OAT, decoding=rule) for delay in _DELAYS[1:] for rule in _late(delay)]
+    time_decodings(study, OAT, {label(run): run for run in late if not _small(study)})

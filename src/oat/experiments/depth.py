@@ -11,6 +11,7 @@ from oat.evaluation.claims import Claim
 from oat.evaluation.comparisons import compare_policies
 from oat.evaluation.token_courses import mean_course
 from oat.experiments.decoding_rules import GREEDY, label, people_demonstrated, read_decoding_rows
+from oat.experiments.decoding_timings import read_decoding_timings, time_decodings
 from oat.experiments.pictures import save_study_figure, whiskers
 from oat.experiments.study.decodings import DecodingRun
 from oat.experiments.study.methods import OAT
@@ -109,7 +110,30 @@ def _table(study: Study, execute: int | None) -> Table:
     title = f"{NAME}: success against tokens per chunk, {execute or 'the usual number of'} actions executed, in %"
     table = study_table(study, title, rows, claims=claims, more=COST_COLUMNS)
     drawn = (_draw(study, rows, execute), _draw_over_time(study, rows, execute))
-    return replace(table, notes=(*table.notes, *_within_a_point(study, rows), *drawn))
+    return replace(table, notes=(*table.notes, *_within_a_point(study, rows), *_time_of_head(study), *drawn))
+
+
+def _asking(study: Study) -> DecodingRun:
+    """Return the way to decode that asks a head after every token, and never stops by what it says."""
+    return replace(_run(study, f"K = {_LONGEST}, asking a head", "asking", stop=("residual=1e-9",)), needs_head=True)
+
+
+def _time_of_head(study: Study) -> Iterator[str]:
+    """Yield how much longer a chunk takes whose head is asked after every token, where that was timed."""
+    taken = read_decoding_timings(study.folder)
+    asking, plain = (
+        taken.get(label(EvaluationRun(OAT, decoding=rule))) for rule in (_asking(study), _fixed(study, _LONGEST))
+    )
+    if asking is not None and plain is not None:
+        yield f"asking a head after every token: {asking:.1f} ms for a chunk of {_LONGEST} tokens, {plain:.1f} without"
+
+
+def measure(study: Study) -> None:
+    """Time one chunk of every number of tokens, and one whose head is asked after every token."""
+    execute = next((each for each in _regimes(study) if study.finished(EvaluationRun(OAT, 0, each).head)), None)
+    runs = [EvaluationRun(OAT, decoding=rule) for rule in _rules(study) if rule.label.startswith("K = ")]
+    asking = EvaluationRun(OAT, execute=execute, decoding=_asking(study))
+    time_decodings(study, OAT, {label(run): run for run in (*runs, asking)})
 
 
 def _file(name: str, execute: int | None) -> str:

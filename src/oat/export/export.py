@@ -80,7 +80,8 @@ def write_graphs(policy: Policy, folder: Path, precision: Precision = "float32")
         "space": config_to_json(policy.space),
         "shape": shape,
         "trained_on": policy.training_record.to_json(),
-        "identity": policy.identity,
+        # A stopping head's bound holds for the weights that it was calibrated with.
+        "identity": policy.identity if precision == "float32" else None,
         "action_scale": policy.action_scale.tolist(),
     }
     write_config(folder, described)

@@ -145,7 +145,7 @@ class Medoid(ChoosingRule):
     def finish(
         self, chosen: Float[Tensor, "rows time dim"], actions: Sampled, valid: Bool[Tensor, "rows samples"]
     ) -> Float[Tensor, "rows time dim"]:
-        """Return the chunks with what most samples do in the binary dimensions, which is their median."""
+        """Return the chunks with what most samples do in the binary dimensions: their median, of a tie the smaller."""
         if not self.binary:
             return chosen
         known = actions.where(valid[..., None, None], torch.nan)

@@ -39,7 +39,7 @@ class SampledDecoding(Decoding):
     """d: actions that will be executed before the chunk is there. Of the samples, those are chosen among whose first
     d actions agree with these."""
     executed: int | None = None
-    """Actions of the chunk that will be executed, which choosing and stopping look at; None for all."""
+    """Actions that are executed of each chunk: choosing and stopping look at as many from now on; None for all."""
 
     def check_choice(self) -> None:
         """Raise `InvalidOption` for numbers that cannot be."""
@@ -103,6 +103,8 @@ class TokenDecoding(SampledDecoding):
         if self.top_k == () or any(count is not None and count < 1 for count in counts):
             raise InvalidOption(f"num_tokens and top_k must be at least 1, got {self.num_tokens} and {self.top_k}")
         self.check_choice()
+        if self.choose.needs_likelihood and self.stop is not None:
+            raise InvalidOption(f"{self.choose.label} compares samples of equally many tokens: leave out stop")
         if self.greedy and self.samples > 1:
             raise InvalidOption(f"the most likely tokens are always the same: {self.samples} samples must be sampled")
         if self.greedy and (self.temperature, self.top_k) != (TokenDecoding.temperature, TokenDecoding.top_k):

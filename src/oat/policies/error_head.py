@@ -110,7 +110,9 @@ class ErrorHead(nn.Module):
     def check(self, predictor: "BasePredictor", executed: int | None) -> None:
         """Raise `InvalidOption` for a policy or a number of executed actions that it was not calibrated for."""
         if predictor.identity is None:
-            raise InvalidOption("this policy has no identity that a stopping head could be for: export it anew")
+            raise InvalidOption(
+                "this policy has no identity that a stopping head could be for: export it anew, in float32"
+            )
         if predictor.identity != self.config.policy:
             raise InvalidOption(
                 f"the stopping head belongs to policy {self.config.policy}, over another tokenizer or with other "
@@ -158,6 +160,6 @@ class ErrorHead(nn.Module):
 
 
 def _inputs(state: RowState) -> tuple[Tensor, Tensor, Tensor]:
-    assert state.hidden is not None
+    assert state.hidden is not None  # every runtime whose policy has an identity gives it
     tokens = torch.full_like(state.last, state.tokens)
     return state.hidden.float(), state.last, tokens

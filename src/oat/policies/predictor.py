@@ -292,6 +292,12 @@ class BasePredictor(ABC):
         if decoding.executed == horizon and (decoding.commit or decoding.choose.follows):
             rule = "commit" if decoding.commit else decoding.choose.label
             raise InvalidOption(f"{rule} looks at the rest of the previous chunk: execute fewer than all {horizon}")
+        rest = horizon - (decoding.executed or 0)
+        if decoding.commit > rest:
+            raise InvalidOption(
+                f"commit must be at most {rest}, which are left of a chunk of {horizon} when {decoding.executed} are "
+                f"executed, got {decoding.commit}"
+            )
 
     def warm_up(self, rows: int, decoding: Decoding | None = None) -> None:
         """Make the first chunks, which are slow: deadlines are kept by knowing how long steps take."""

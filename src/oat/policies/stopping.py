@@ -272,7 +272,10 @@ class Residual(DepthRule):
 
 @dataclass(frozen=True)
 class Value(DepthRule):
-    """Stop where the next token, drawn as the policy draws it, is not expected to lower the error by its price."""
+    """Stop where a token drawn by the policy's own probabilities is not expected to lower the error by its price.
+
+    Whatever a decoding makes of these: with the most likely tokens the drop is another.
+    """
 
     price: float
     """What a token's time is worth: root mean square of the executed actions' error, in action units."""

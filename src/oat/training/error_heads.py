@@ -63,6 +63,7 @@ def calibrate(config: CalibrateConfig) -> None:
     if config.execute > policy.space.action_horizon:
         raise InvalidOption(f"execute must be 1…{policy.space.action_horizon}, got {config.execute}")
     episodes = open_dataset(config.data)
+    _check_data(policy.training_record, episodes, config)
     trained, held_out = split_episodes(episodes, *policy.training_record.split())
     if len(held_out) == 0:
         raise InvalidOption(
@@ -76,13 +77,25 @@ def calibrate(config: CalibrateConfig) -> None:
     checking = measure_prefixes(policy, _windows(policy, episodes.select(others)), config) if len(others) else None
     head.margin.fill_(conformal_margin(head, calibrating, config.share))
     head.means.copy_(calibrating.errors.mean(0))
-    record = TrainingRecord(
-        command=command_line("calibrate", config), data=policy.training_record.data, seed=config.seed
-    )
+    record = TrainingRecord(command=command_line("calibrate", config), data=str(config.data), seed=config.seed)
     head.save(config.out, record)
     outcome = outcome_table(head, checking or calibrating, fresh=checking is not None)
     save_tables(config.out / OUTCOME_FILE, [outcome])
     Console().print(to_terminal(outcome))
+
+
+def _check_data(trained_on: TrainingRecord, episodes: Episodes, config: CalibrateConfig) -> None:
+    """Raise `InvalidOption` for other demonstrations than the policy's, as far as it is noted how many these were.
+
+    In others, those that count as held out may be those that it was trained on.
+    """
+    noted = (trained_on.episodes, trained_on.frames)
+    found = (len(episodes), episodes.num_frames)
+    if None not in noted and noted != found:
+        raise InvalidOption(
+            f"{config.data} has {found[0]} episodes and {found[1]} frames, the policy was trained on {noted[0]} and "
+            f"{noted[1]}: which of them were held out is only known there"
+        )
 
 
 def _windows(policy: AutoregressivePolicy, episodes: Episodes) -> Windows:
