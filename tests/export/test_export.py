@@ -18,14 +18,16 @@ from oat.data.episodes import STATE
 from oat.data.transforms import Chain, Relative, Rotation6D
 from oat.errors import CheckpointError, InvalidObservation, InvalidOption, UnknownName
 from oat.export.engines import Engine, OnnxEngine
-from oat.export.export import compare, export_policy, to_int8, to_onnx
+from oat.export.export import compare, export_policy, to_onnx
 from oat.export.folded_blocks import FoldedMemory
 from oat.export.graph_policy import graph_class
 from oat.export.loading import load_predictor, load_runtime
-from oat.export.token_graphs import GraphTokenPolicy, TokenShape
+from oat.export.token_graphs import TokenShape
 from oat.interfaces import Observation
 from oat.policies import AutoregressivePolicy, Denoising, DiffusionPolicy, Noise, Policy, TokenDecoding
+from oat.policies.choosing import ChoosingRule, Coherent, Contrast, Likelihood, Medoid, Previous
 from oat.policies.context import ContextConfig
+from oat.policies.stopping import Residual
 from oat.tokenizers.base import BaseTokenizer
 from oat.tokenizers.config import DecoderConfig, OATConfig
 from oat.tokenizers.oat import OATTokenizer
@@ -33,9 +35,11 @@ from oat.tokenizers.space import ActionSpace
 from oat.tokenizers.tokens import Tokens
 from tests.export.exported import exported
 from tests.io.edits import edit_config
-from tests.policies.small import CONFIG, CONTEXT, choose_rows, give_range, observe, policy_of, tokenizer_of
+from tests.policies.small import CONFIG, CONTEXT, choose_rows, give_range, head_of, observe, policy_of, tokenizer_of
+from tests.tokenizers.fitted import DIM
 
 ROWS = 2000
+_FILES = ("context.onnx", "step.onnx", "actions.onnx", "chunk.onnx")
 
 
 @pytest.mark.parametrize(
@@ -68,6 +72,23 @@ def test_diffusion_is_the_same_too() -> None:
     torch.testing.assert_close(found.actions, expected.actions, atol=1e-3, rtol=1e-4)
 
 
+@pytest.mark.parametrize("commit", [0, 2])
+@pytest.mark.parametrize("make", [Medoid, Likelihood, Coherent, lambda: Contrast(policy_of("oat"), "oat")])
+def test_tokens_without_prefixes_are_chosen_among_alike(make: Callable[[], ChoosingRule], commit: int) -> None:
+    policy, folder = exported("quest")
+    rows = 30
+    rests = Previous.of([np.full((4, DIM), 0.2), None, np.full((2, DIM), -0.3)] * (rows // 3), DIM)
+    decoding = TokenDecoding(samples=5, choose=make(), commit=commit, executed=8)
+    expected, found = (
+        each.predict_chunk(observe(rows), decoding, Noise(tuple(range(rows))), previous=rests)
+        for each in (policy, load_runtime(folder))
+    )
+    assert expected.tokens is not None
+    assert found.tokens is not None
+    assert found.tokens.tolist() == expected.tokens.tolist()
+    torch.testing.assert_close(found.actions, expected.actions, atol=1e-4, rtol=1e-4)
+
+
 def test_rows_do_not_depend_on_each_other() -> None:
     runtime, observation = load_runtime(exported("oat")[1]), observe(6)
     whole = runtime.predict_chunk(observation, noise=Noise(tuple(range(6))))
@@ -85,16 +106,30 @@ def test_it_streams_every_prefix() -> None:
         torch.testing.assert_close(other.actions, one.actions, atol=1e-5, rtol=1e-5)
 
 
-def test_eight_bits_change_few_tokens_and_no_actions() -> None:
+def test_eight_bits_change_few_tokens_and_no_actions(tmp_path: Path) -> None:
     """Where the tokens are the same, so are the actions: only the step is approximate."""
     policy, folder = exported("oat")
-    models = {name: (folder / f"{name}.onnx").read_bytes() for name in ("context", "step", "actions")}
-    engine = OnnxEngine({**models, "step": to_int8(models["step"])})
-    assert len(to_int8(models["step"])) < 0.75 * len(models["step"])  # most of this small one is its embeddings
-    agreement = compare(policy, GraphTokenPolicy(policy.observed, policy.space, engine, _shape(policy)), rows=ROWS)
+    small = tmp_path / "small"
+    export_policy(folder.with_name("policy"), small, precision="int8")
+    sizes = {name: (small / name).stat().st_size / (folder / name).stat().st_size for name in _FILES}
+    assert sizes.pop("step.onnx") < 0.75  # most of this small one is its embeddings
+    assert sizes.pop("chunk.onnx") < 0.95  # a step and actions in one
+    assert set(sizes.values()) == {1}
+    agreement = compare(policy, load_runtime(small), rows=ROWS)
     assert 0.8 < agreement.equal < 1
     assert agreement.largest < 1e-5
     assert agreement.mean < 0.05
+
+
+def test_a_stopping_head_promises_nothing_for_eight_bits(tmp_path: Path) -> None:
+    """It was calibrated with what the weights were."""
+    policy, folder = exported("oat")
+    assert isinstance(policy, AutoregressivePolicy)
+    export_policy(folder.with_name("policy"), tmp_path / "small", precision="int8")
+    decoding = TokenDecoding(stop=Residual(1.2, head_of(policy)), executed=8)
+    assert load_runtime(folder).predict_chunk(observe(2), decoding).steps.shape == (2,)
+    with pytest.raises(InvalidOption, match="in float32"):
+        load_runtime(tmp_path / "small").predict_chunk(observe(2), decoding)
 
 
 def _shape(policy: Policy) -> TokenShape:
@@ -226,8 +261,7 @@ def test_an_export_can_be_moved_and_tells_nothing_of_where_it_was_made(tmp_path:
     moved = tmp_path / "elsewhere"
     shutil.copytree(folder, moved)
     assert json.loads((moved / "config.json").read_text())["trained_on"] == {"seed": 4}
-    graphs = {"context.onnx", "step.onnx", "actions.onnx", "chunk.onnx"}
-    assert {path.name for path in moved.iterdir()} == {"config.json", *graphs}
+    assert {path.name for path in moved.iterdir()} == {"config.json", *_FILES}
     found = load_predictor(moved).predict_chunk(observe(2))
     torch.testing.assert_close(found.actions, policy.predict_chunk(observe(2)).actions, atol=1e-5, rtol=1e-5)
     for path in moved.glob("*.onnx"):

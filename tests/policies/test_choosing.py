@@ -1,4 +1,4 @@
-"""Choosing among samples: each rule takes the chunk it says, in every runtime, and rows do not know of each other."""
+"""Choosing among samples: each rule takes the chunk it says, in every runtime."""
 
 from dataclasses import replace
 from typing import Any
@@ -26,7 +26,7 @@ from oat.policies.decoding import DecodingOptions, SampledDecoding
 from oat.policies.stopping import DepthRule, Fixed, RandomDepth
 from oat.tokenizers.space import ActionSpace
 from tests.export.exported import exported
-from tests.policies.small import CONTEXT, autoregressive, choose_rows, diffusion, knowing, observe, policy_of
+from tests.policies.small import CONTEXT, autoregressive, diffusion, knowing, observe, policy_of
 from tests.tokenizers.fitted import DIM, HORIZON
 
 SAMPLES = 5
@@ -196,22 +196,6 @@ def test_exports_guide_to_the_same_tokens(stop: DepthRule | None) -> None:
     assert whole is not None
     assert made[0].ids.tolist() == made[1].ids.tolist() == whole.ids.tolist()
     assert made[0].lengths.tolist() == made[1].lengths.tolist() == whole.lengths.tolist()
-
-
-@pytest.mark.parametrize("choosing", ["likelihood", "medoid", "coherent", "contrast", "guided"])
-def test_rows_are_independent(choosing: str) -> None:
-    policy, noise = policy_of("oat"), Noise((1, 2, 3))
-    decoding = TokenDecoding(samples=3, choose=make_choosing_rule(choosing))
-    rests = [np.full((4, DIM), 0.2), None, np.full((2, DIM), -0.3)]
-    together = policy.predict_chunk(observe(3), decoding, noise, previous=Previous.of(rests, DIM))
-    for row in range(3):
-        alone = policy.predict_chunk(
-            choose_rows(observe(3), [row]), decoding, Noise(noise.keys[row : row + 1]),
-            pad_to=3, previous=Previous.of([rests[row]], DIM),
-        )  # fmt: skip
-        assert alone.tokens is not None
-        assert together.tokens is not None
-        assert alone.tokens.ids[0].tolist() == together.tokens.ids[row].tolist()
 
 
 @pytest.mark.parametrize("kind", ["oat", "diffusion"])

@@ -46,12 +46,13 @@ def test_stopping_early_never_changes_tokens_already_chosen() -> None:
 def test_rows_stop_alone() -> None:
     policy = autoregressive("oat")
     for rule in rules(policy):
-        together = policy.predict_chunk(observe(6), TokenDecoding(stop=rule), NOISE)
-        for row in (0, 3, 5):
-            alone = policy.predict_chunk(
-                choose_rows(observe(6), [row]), TokenDecoding(stop=rule), Noise(NOISE.keys[row : row + 1]), pad_to=6
-            )
-            assert alone.steps.tolist() == [together.steps[row]]
+        for decoding in (TokenDecoding(stop=rule), TokenDecoding(stop=rule, samples=3)):
+            together = _ids(policy, decoding)
+            for row in (0, 3, 5):
+                noise = Noise(NOISE.keys[row : row + 1])
+                alone = policy.predict_chunk(choose_rows(observe(6), [row]), decoding, noise, pad_to=6)
+                assert alone.tokens is not None
+                assert alone.tokens.tolist() == [together[row]]
 
 
 def test_exports_and_streams_stop_alike() -> None:

@@ -12,11 +12,19 @@ from oat.export.loading import load_runtime
 from oat.policies import AutoregressivePolicy, DecodingOptions, Noise, TokenDecoding, load_policy
 from oat.policies.learning import Lesson
 from oat.policies.remainder import Remainder, same_way
+from oat.policies.stopping import Fixed, RandomDepth
 from tests.policies.small import CONFIG, CONTEXT, LONGEST_FAST, autoregressive, observe, tokenizer_of
 from tests.tokenizers.fitted import smooth_chunks
 
 DECODINGS = [
     TokenDecoding(num, greedy=True, remainder=True, num_actions=actions) for num, actions in ((1, None), (8, 5))
+]
+_DEPTHS = RandomDepth((0.2, 0.3, 0.0, 0.5))
+RULES = [
+    TokenDecoding(remainder=True, samples=4, executed=6),
+    TokenDecoding(remainder=True, stop=Fixed(3)),
+    TokenDecoding(remainder=True, stop=_DEPTHS),
+    TokenDecoding(remainder=True, samples=4, stop=_DEPTHS),
 ]
 
 
@@ -156,7 +164,7 @@ def test_who_was_trained_with_one_uses_it_unless_tokens_alone_are_wanted() -> No
     assert not autoregressive("oat").default_decoding.remainder
 
 
-@pytest.mark.parametrize("decoding", [*DECODINGS, TokenDecoding(4), TokenDecoding(remainder=True)], ids=str)
+@pytest.mark.parametrize("decoding", [*DECODINGS, TokenDecoding(4), TokenDecoding(remainder=True), *RULES], ids=str)
 def test_the_export_is_the_same_function(decoding: TokenDecoding, tmp_path_factory: pytest.TempPathFactory) -> None:
     policy, folder = _exported(tmp_path_factory)
     runtime, rows = load_runtime(folder), 64
@@ -165,9 +173,11 @@ def test_the_export_is_the_same_function(decoding: TokenDecoding, tmp_path_facto
     streamed = list(runtime.stream(observe(rows), decoding, noise))[-1]
     assert expected.tokens is not None
     assert found.tokens is not None
-    assert torch.equal(found.tokens.ids, expected.tokens.ids)
+    assert found.tokens.tolist() == expected.tokens.tolist()
     torch.testing.assert_close(found.actions, expected.actions, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(streamed.actions, expected.actions, atol=1e-4, rtol=1e-4)
+    plain = policy.predict_chunk(observe(rows), replace(decoding, remainder=False), noise)
+    assert torch.equal(expected.actions, plain.actions) != decoding.remainder  # it completes some of them
 
 
 _MADE: dict[str, tuple[AutoregressivePolicy, Path]] = {}

@@ -11,11 +11,11 @@ from oat.data.episodes import STATE
 from oat.errors import InvalidOption, PolicyServerError
 from oat.export.loading import load_runtime
 from oat.interfaces import Observation
-from oat.policies import AutoregressivePolicy, Noise, TokenDecoding
+from oat.policies import AutoregressivePolicy, Denoising, Noise, TokenDecoding
 from oat.policies.choosing import CHOOSING_RULES, Coherent, Guided, Medoid, Previous, make_choosing_rule
-from oat.policies.decoding import Decoding
+from oat.policies.decoding import Decoding, SampledDecoding
 from oat.policies.stopping import Fixed, RandomDepth, Residual, Value
-from oat.serving.client import PolicyClient
+from oat.serving.client import PolicyClient, Reply
 from oat.serving.config import ServeConfig
 from oat.serving.server import PolicyServer, load_servable
 from tests.export.exported import exported
@@ -64,6 +64,7 @@ _SERVED: dict[str, dict[str, Any]] = {
     "binary medoid": {"samples": 5, "choose": Medoid((2,))},
     "committed": {"samples": 8, "choose": Guided(), "commit": 2},
     "stopped": {"samples": 2, "stop": RandomDepth((0.0, 0.5, 0.5))},
+    "stopped alike": {"stop": Fixed(3)},
     "positions": {"temperature": (1.0, 2.0, 0.3), "top_k": (10, None, 2)},
 }
 
@@ -74,6 +75,11 @@ def test_every_way_to_decode_is_served_as_it_is_in_process(way: str) -> None:
     _check_served(TokenDecoding(executed=8, **_SERVED[way]))
 
 
+@pytest.mark.parametrize("options", [{}, {"samples": 4, "choose": Coherent(), "commit": 2}], ids=str)
+def test_denoising_is_served_as_it_is_in_process(options: dict[str, Any]) -> None:
+    _check_served(Denoising(steps=4, executed=8, **options), "diffusion")
+
+
 @pytest.mark.parametrize("rule", [Residual, Value])
 def test_rules_with_a_head_are_served_as_they_are_in_process(rule: type[Residual | Value]) -> None:
     policy = exported("oat")[0]
@@ -81,23 +87,24 @@ def test_rules_with_a_head_are_served_as_they_are_in_process(rule: type[Residual
     _check_served(TokenDecoding(executed=8, stop=rule(1.2 if rule is Residual else 0.05, head_of(policy))))
 
 
-def _check_served(decoding: TokenDecoding) -> None:
+def _check_served(decoding: SampledDecoding, kind: str = "oat") -> None:
     """Compare what an export gives three clients at once with what the policy gives each alone."""
-    policy, folder = exported("oat")
+    policy, folder = exported(kind)
     frames = {robot: np.stack([_state(robot)] * 2) for robot in range(3)}
     rests = {0: None, 1: np.full((6, DIM), 0.2, np.float32), 2: np.full((3, DIM), -0.3, np.float32)}
 
-    def ask(robot: int) -> np.ndarray:
+    def ask(robot: int) -> Reply:
         with PolicyClient(_url(running)) as client:
-            return client.infer({STATE: frames[robot]}, "push", (robot, 1), rests[robot]).actions
+            return client.infer({STATE: frames[robot]}, "push", (robot, 1), rests[robot])
 
     with serving(load_runtime(folder), decoding, max_batch=3) as running, ThreadPoolExecutor(3) as pool:
         served = list(pool.map(ask, frames))
-    for robot, actions in enumerate(served):
+    for robot, reply in enumerate(served):
         observation = Observation({STATE: frames[robot][None]}, ("push",))
         noise = Noise.of([robot], [1])
         alone = policy.predict_chunk(observation, decoding, noise, previous=Previous.of([rests[robot]], DIM))
-        np.testing.assert_allclose(actions, alone.actions[0].numpy(), atol=1e-4)
+        assert reply.num_tokens == alone.steps[0]
+        np.testing.assert_allclose(reply.actions, alone.actions[0].numpy(), atol=1e-4)
 
 
 def test_rules_are_chosen_by_the_command_line(tmp_path: Path) -> None:
