@@ -2,6 +2,7 @@
 
 import itertools
 import time
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ import torch
 from oat.errors import InvalidOption
 from oat.export.loading import load_runtime
 from oat.policies import BasePredictor, Denoising, Noise, TokenDecoding
+from oat.policies.choosing import Guided
 from oat.policies.stopping import Deadline, StepTimes
 from tests.export.exported import exported
 from tests.policies.small import observe, policy_of
@@ -50,6 +52,14 @@ def test_estimates_belong_to_a_number_of_rows() -> None:
     assert policy.predict_chunk(observe(2), pad_to=3, deadline_ms=100).steps.tolist() == [8, 8]
     assert policy.predict_chunk(observe(2), deadline_ms=100).steps.tolist() == [1, 1]  # nothing is known of two
     assert policy.predict_chunk(observe(2), deadline_ms=100).steps.tolist() == [8, 8]
+
+
+def test_first_chunks_are_made_as_later_ones_are() -> None:
+    """Also where samples are compared with the rest of a previous chunk, which takes its time."""
+    policy = policy_of("oat")
+    with patch.object(Guided, "survivors", autospec=True, side_effect=Guided.survivors) as compared:
+        policy.warm_up(2, TokenDecoding(samples=4, choose=Guided(), commit=2, executed=8))
+    assert compared.called
 
 
 def test_careful_estimates_follow_what_happens(monkeypatch: pytest.MonkeyPatch) -> None:

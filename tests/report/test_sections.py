@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from oat.data.episodes import Episodes
@@ -59,6 +60,20 @@ def test_each_way_to_decode_has_a_mark_and_only_numbers_of_tokens_a_line(tmp_pat
     assert "lines" in greedy["mode"]
     assert "lines" not in stopped["mode"]
     assert greedy["marker"]["symbol"] != stopped["marker"]["symbol"]
+
+
+@pytest.mark.parametrize(("measure", "failing"), [("score", 0.5), ("success", 0)])
+def test_where_a_score_tells_more_it_is_drawn_instead_of_success(measure: str, failing: float, tmp_path: Path) -> None:
+    made = episodes("p", "oat", "K=8", 9, 8)
+    records = [replace(each, best_score=1 if each.success else failing) for each in made]
+    write_records(tmp_path, records)
+    for figure in success_figures("s", read_rollouts(scan_folder(tmp_path))[0], {"oat": "#000000"}):
+        (trace,) = figure.data
+        assert trace["y"] == [pytest.approx(100 * np.mean([each.best_score for each in records]))]
+        assert trace["error_y"]["array"][0] > 0
+        assert figure.title.startswith(f"{measure.capitalize()} against")
+        assert figure.layout["yaxis"]["title"]["text"] == f"{measure}, %"
+        assert ("best score" in figure.caption) == (measure == "score")
 
 
 def test_episodes_with_films_are_chosen_and_damaged_films_are_told(tmp_path: Path) -> None:

@@ -302,8 +302,11 @@ class BasePredictor(ABC):
     def warm_up(self, rows: int, decoding: Decoding | None = None) -> None:
         """Make the first chunks, which are slow: deadlines are kept by knowing how long steps take."""
         forever = 1e9 if self.anytime else None
+        previous = None
         for seed in range(_FIRST_CHUNKS):
-            self.predict_chunk(self.random_observation(rows, seed), decoding, deadline_ms=forever)
+            observation = self.random_observation(rows, seed)
+            chunk = self.predict_chunk(observation, decoding, deadline_ms=forever, previous=previous)
+            previous = Previous(chunk.actions[:, chunk.actions.shape[1] // 2 :])
 
     def random_observation(self, rows: int, seed: int = 0) -> Observation:
         """Return random values of everything that the policy sees."""

@@ -17,6 +17,7 @@ _DENOISING = "Tokens of a diffusion policy are its denoising steps; the only pas
 _SYMBOLS = ("circle", "diamond", "square", "x", "triangle-up", "cross", "star", "triangle-down")
 _MOST_LABELS = 4  # of the points on a line, and in a legend of the usual height
 _LEGEND_LINE = 20  # pixels, for two ways to decode
+_MEANS = "Means of each episode's best score, which is finer than success, with 95 % intervals."
 _MEDIAN = "Median time of a batch of chunks, as it was when the episodes were run."
 
 
@@ -50,7 +51,7 @@ class _Cost:
 
 
 def success_figures(name: str, group: RolloutGroup, colours: Colours) -> list[Figure]:
-    """Draw success against what it costs: once against tokens, once against time."""
+    """Draw success, or the score that decides, against what it costs: once against tokens, once against time."""
     tokens = {row.policy: row.tokens_per_chunk for row in group.overall}
     milliseconds = {row.policy: row.inference_ms for row in group.overall}
     return [
@@ -64,7 +65,9 @@ def success_figures(name: str, group: RolloutGroup, colours: Colours) -> list[Fi
 
 
 def _success_figure(name: str, group: RolloutGroup, cost: _Cost, colours: Colours) -> Figure:
-    caption = f"{_INTERVALS} {cost.remark}"
+    scored = any(row.score is not None for row in group.overall)
+    measure = "score" if scored else "success"
+    caption = f"{_MEANS if scored else _INTERVALS} {cost.remark}"
     # NaN compares as False, so that this finds policies without any chunk, too.
     unknown = [policy for policy, value in cost.by_policy.items() if not value > 0]
     if unknown:
@@ -74,13 +77,13 @@ def _success_figure(name: str, group: RolloutGroup, cost: _Cost, colours: Colour
     where = group.tasks[0] if len(group.tasks) == 1 else f"{len(group.tasks)} tasks"
     return Figure(
         name,
-        f"Success against {cost.unit}, {where}",
+        f"{measure.capitalize()} against {cost.unit}, {where}",
         caption,
         traces,
         {
             "xaxis": log_axis(cost.unit, cost.by_policy.values(), cost.ticks),
             # A little above 100 %, where markers would be cut in half.
-            "yaxis": {"title": {"text": "success, %"}, "range": [0, 103]},
+            "yaxis": {"title": {"text": f"{measure}, %"}, "range": [0, 103]},
         },
         # A long legend must not take the room of the plot.
         Figure.height + _LEGEND_LINE * max(0, len(traces) - _MOST_LABELS) // 2,
@@ -129,7 +132,7 @@ def _way(decoding: str) -> tuple[str, bool]:
 
 def _success_trace(rows: Sequence[Summary], method: str, cost: _Cost, colour: str) -> Trace:
     """Draw a line from the cheapest of these decodings to the most expensive one."""
-    rates = [row.success for row in rows]
+    rates = [row.success if row.score is None else row.score for row in rows]
     error_bars: dict[str, Any] = {
         "type": "data",
         "symmetric": False,
@@ -151,7 +154,7 @@ def _success_trace(rows: Sequence[Summary], method: str, cost: _Cost, colour: st
         "cliponaxis": False,
         "error_y": error_bars,
         "customdata": [[row.episodes, plot_text(row.policy)] for row in rows],
-        "hovertemplate": "%{customdata[1]}: %{y:.1f} % of %{customdata[0]} episodes, "
+        "hovertemplate": "%{customdata[1]}: %{y:.1f} % in %{customdata[0]} episodes, "
         f"%{{x:.3g}} {cost.unit}<extra></extra>",
         "marker": {"color": colour, "size": 9},
         "line": {"color": colour, "width": 2},
