@@ -72,6 +72,9 @@ def test_goals_that_no_script_reaches_are_told() -> None:
     [
         (f"somewhere/bddl_files/libero_90/{STOVE_ON}.bddl", "libero_90"),
         ("somewhere/bddl_files/libero_10/KITCHEN_SCENE3_turn_on_the_stove_and_put_the_moka_pot_on_it.bddl", "libero"),
+        ("somewhere/bddl_files/libero_goal/turn_on_the_stove.bddl", "libero_goal"),
+        ("somewhere/bddl_files/libero_object/pick_up_the_milk_and_place_it_in_the_basket.bddl", "libero_object"),
+        ("somewhere/bddl_files/libero_spatial/any.bddl", "libero_spatial"),
         (None, "libero"),
     ],
 )
@@ -79,7 +82,7 @@ def test_a_file_belongs_to_the_suite_that_its_definition_is_of(definition: str |
     attributes: dict[str, Any] = {"problem_info": {"language_instruction": "turn on the stove"}}
     if definition is not None:
         attributes["bddl_file_name"] = definition
-    for name in ("libero", "libero_90"):
+    for name in ("libero", "libero_90", "libero_spatial", "libero_object", "libero_goal"):
         simulator: object = load_simulator(name)
         assert isinstance(simulator, RebuildsEnvironments)
         assert simulator.recognizes(attributes) is (name == owner)

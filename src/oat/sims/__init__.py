@@ -12,6 +12,9 @@ SIMULATORS: dict[str, str | type[Simulator]] = {
     "pusht": "oat.sims.pusht:PushT",
     "libero": "oat.sims.libero:Libero",
     "libero_90": "oat.sims.libero_90:Libero90",
+    "libero_spatial": "oat.sims.libero_variations:LiberoSpatial",
+    "libero_object": "oat.sims.libero_variations:LiberoObject",
+    "libero_goal": "oat.sims.libero_variations:LiberoGoal",
     "robocasa": "oat.sims.robocasa:RoboCasa",
     "detour": "oat.sims.detour:Detour",
 }

@@ -1,6 +1,7 @@
 """Adapt LIBERO's ten long tasks, libero_10, with a Panda arm (PyPI praxis-libero; https://arxiv.org/abs/2306.03310).
 
-Its other suites differ in their tasks and limits alone, and are classes of their own: oat.sims.libero_90.
+Its other suites differ in their tasks and limits alone, and are classes of their own: oat.sims.libero_90 and
+oat.sims.libero_variations.
 
 A task is its instruction, an initial condition one of the benchmark's 50 fixed states for it. Observations of the robot
 have the keys of the published demonstrations, and so have images, which are upside down there; `observation.state` adds

@@ -62,6 +62,7 @@ class Scale:
         return self.seeds_of_slow if method.slow else self.seeds
 
 
+_LIBERO = ("libero", "libero_90", "libero_spatial", "libero_object", "libero_goal")
 # Where simulators step slowly, trainings take half the time and episodes are fewer, for all methods alike.
 # Of 50 detours a regression learns by heart which start went which way, and then arrives in most episodes.
 SCALES: dict[ScaleName, Scale] = {
@@ -92,8 +93,8 @@ SCALES: dict[ScaleName, Scale] = {
         timings=50,
         minutes=12,
         demonstrations_in={"detour": 400, "robomimic": 200, "robocasa": 100},
-        minutes_in={"detour": 2, "libero": 6, "libero_90": 6, "robomimic": 6, "robocasa": 6},
-        episodes_in={"libero": 5, "libero_90": 5, "robomimic": 25, "robocasa": 10},
+        minutes_in={"detour": 2, "robomimic": 6, "robocasa": 6, **dict.fromkeys(_LIBERO, 6)},
+        episodes_in={"robomimic": 25, "robocasa": 10, **dict.fromkeys(_LIBERO, 5)},
     ),
     "paper": Scale(
         "paper",
