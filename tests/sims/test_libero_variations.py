@@ -3,6 +3,7 @@
 import os
 import shutil
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -48,8 +49,19 @@ def assets(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for file in source.iterdir():
                 (place / file.name.replace(source.name + ".", place.name + ".")).symlink_to(file.resolve())
         else:
-            shutil.copy(source, place)  # what it names lies beside it, where a link would lead elsewhere
+            # A file, and not a link: what it names lies beside it.
+            scene = ElementTree.parse(source)
+            _clear_floor(scene.getroot())
+            scene.write(place)
     return folder
+
+
+def _clear_floor(scene: ElementTree.Element) -> None:
+    """Take the living room's table away, in whose place libero_object's robot and things stand."""
+    world = scene.find("worldbody")
+    assert world is not None
+    for table in scene.findall("worldbody/body[@name='living_room_table']"):
+        world.remove(table)
 
 
 @pytest.mark.parametrize("simulator", SUITES)
