@@ -60,6 +60,7 @@ def test_tables_show_what_a_chunk_takes(folder: Path) -> None:
         "OAT_8 K = 8",
         "OAT_8 residual=30%",
         "OAT_8 random as residual=30%",
+        "OAT_8 hindsight=10%",
     ]
     assert any(note.startswith("claim: residual=30% acts better than as many tokens at random") for note in table.notes)
     assert any(note.startswith("goal: residual=30%") for note in table.notes)
@@ -71,7 +72,7 @@ def test_tables_show_what_a_chunk_takes(folder: Path) -> None:
 def test_at_full_size_every_rule_has_its_control(tmp_path: Path) -> None:
     study = Study(SCALES["cpu"], "metaworld", tmp_path)
     runs = {run.name for run in depth.evaluations(study)}
-    assert len(runs) == 2 * 3 * (8 + 6 + 6)
+    assert len(runs) == 2 * 3 * (8 + 6 + 6 + 2)
     ends = [f"{price}{executed}" for price in (20, 60, 150) for executed in ("", "-execute8")]
     assert {f"records/oat-seed2-random-value-{end}" for end in ends} <= runs
     (tmp_path / "pace.json").write_text(json.dumps({}))
@@ -95,7 +96,7 @@ def test_tokens_are_drawn_as_by_the_policies_of_such_demonstrations(tmp_path: Pa
         made = [
             run for run in study.runs(depth.evaluations(study), StepBudget(study)) if run.name.startswith("records")
         ]
-        assert len(made) == 2 * 3 * (8 + 6 + 6)
+        assert len(made) == 2 * 3 * (8 + 6 + 6 + 2)
         assert all(flag in run.command for run in made)
         assert all(("greedy" in run.command) is (sim == "metaworld") for run in made)
     control = next(run for run in made if run.name == "records/oat-seed0-random-residual-60-sampled")
@@ -122,7 +123,7 @@ def test_no_evaluation_repeats_another(tmp_path: Path) -> None:
     (tmp_path / "pace.json").write_text(json.dumps({}))
     asked = [*decoding_rules.evaluations(study), *depth.evaluations(study)]
     runs = {run.name: run for run in study.runs(asked, StepBudget(study)) if run.name.startswith("records/")}
-    assert len({str(replace(run.config, out=Path())) for run in runs.values()}) == len(runs) == 273
+    assert len({str(replace(run.config, out=Path())) for run in runs.values()}) == len(runs) == 285
     # Decoding as trained is the main table's, whose records count here.
     main = {run.name for run in study.evaluations((OAT, UNORDERED, QUEST, DP))}
     assert main <= runs.keys()
@@ -151,7 +152,7 @@ def test_rules_are_held_against_the_default_where_that_samples_too(tmp_path: Pat
 def test_a_study_that_was_cut_short_compares_what_both_have_met(folder: Path) -> None:
     """A rule with fewer training seeds than all tokens is held against the same episodes of these."""
     study = Study(SCALES["smoke"], "detour", folder)
-    whole, rule, _ = decoding_rules.read_decoding_rows(study, depth.evaluations(study))
+    whole, rule, *_ = decoding_rules.read_decoding_rows(study, depth.evaluations(study))
     solved = tuple(replace(each, success=True, best_score=1.0) for each in whole.records)
     keys = [replace(each.key, training_seed=1, condition=each.key.condition + 1000) for each in solved]
     second_seed = tuple(
@@ -164,7 +165,7 @@ def test_a_study_that_was_cut_short_compares_what_both_have_met(folder: Path) ->
 
 def test_the_goal_is_judged_by_score_where_that_is_finer_than_success(folder: Path) -> None:
     study = Study(SCALES["smoke"], "detour", folder)
-    whole, rule, _ = decoding_rules.read_decoding_rows(study, depth.evaluations(study))
+    whole, rule, *_ = decoding_rules.read_decoding_rows(study, depth.evaluations(study))
     better, worse = (
         replace(row, records=tuple(replace(each, success=False, best_score=score) for each in row.records))
         for row, score in ((whole, 0.9), (rule, 0.6))

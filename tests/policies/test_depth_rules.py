@@ -11,7 +11,7 @@ from oat.export.loading import load_runtime
 from oat.io.training_record import TrainingRecord
 from oat.policies import AutoregressivePolicy, BasePredictor, Noise, TokenDecoding
 from oat.policies.error_head import ErrorHead
-from oat.policies.stopping import DepthRule, Fixed, RandomDepth, Residual, Value
+from oat.policies.stopping import DepthRule, Fixed, Hindsight, RandomDepth, Residual, Value
 from tests.export.exported import exported
 from tests.policies.small import autoregressive, choose_rows, head_of, observe, policy_of
 
@@ -20,7 +20,7 @@ NOISE = Noise(tuple(range(6)))
 
 def rules(policy: AutoregressivePolicy) -> list[DepthRule]:
     head = head_of(policy)
-    return [Fixed(3), RandomDepth((0.2, 0.3, 0.0, 0.5)), Residual(1.2, head), Value(0.05, head)]
+    return [Fixed(3), RandomDepth((0.2, 0.3, 0.0, 0.5)), Residual(1.2, head), Value(0.05, head), Hindsight(0.3)]
 
 
 def _ids(predictor: BasePredictor, decoding: TokenDecoding, noise: Noise = NOISE) -> list[list[int]]:
@@ -68,6 +68,20 @@ def test_exports_and_streams_stop_alike() -> None:
     streamed = [chunk.steps.tolist() for chunk in runtime.stream(observe(6), decoding, NOISE)]
     assert streamed == [depths.clamp(max=count).tolist() for count in range(1, int(depths.max()) + 1)]
     assert runtime.predict_chunk(observe(6), decoding, NOISE, deadline_ms=1e-3).steps.tolist() == [1] * 6
+
+
+@pytest.mark.parametrize("executed", [None, 4])
+def test_hindsight_keeps_the_fewest_tokens_that_do_nearly_what_all_do(executed: int | None) -> None:
+    policy, epsilon = autoregressive("oat"), 0.3
+    prefixes = [policy.predict_chunk(observe(6), TokenDecoding(count), NOISE).actions for count in range(1, 9)]
+    expected = []
+    for row in range(6):
+        whole = prefixes[-1][row, :executed]
+        errors = [float((each[row, :executed] - whole).square().mean().sqrt()) for each in prefixes]
+        expected.append(next(count for count, error in enumerate(errors, start=1) if error <= epsilon))
+    found = policy.predict_chunk(observe(6), TokenDecoding(stop=Hindsight(epsilon), executed=executed), NOISE)
+    assert found.steps.tolist() == expected
+    assert len(set(expected)) > 1
 
 
 def test_random_depth_has_the_distribution_it_is_given() -> None:

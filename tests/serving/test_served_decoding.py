@@ -14,7 +14,7 @@ from oat.interfaces import Observation
 from oat.policies import AutoregressivePolicy, Denoising, Noise, TokenDecoding
 from oat.policies.choosing import CHOOSING_RULES, Coherent, Guided, Medoid, Previous, make_choosing_rule
 from oat.policies.decoding import Decoding, SampledDecoding
-from oat.policies.stopping import Fixed, RandomDepth, Residual, Value
+from oat.policies.stopping import Fixed, Hindsight, RandomDepth, Residual, Value
 from oat.serving.client import PolicyClient, Reply
 from oat.serving.config import ServeConfig
 from oat.serving.server import PolicyServer, load_servable
@@ -65,6 +65,7 @@ _SERVED: dict[str, dict[str, Any]] = {
     "committed": {"samples": 8, "choose": Guided(), "commit": 2},
     "stopped": {"samples": 2, "stop": RandomDepth((0.0, 0.5, 0.5))},
     "stopped alike": {"stop": Fixed(3)},
+    "stopped in hindsight": {"stop": Hindsight(0.3)},
     "positions": {"temperature": (1.0, 2.0, 0.3), "top_k": (10, None, 2)},
 }
 

@@ -15,7 +15,7 @@ from oat.io.training_record import TrainingRecord
 from oat.policies import TokenDecoding, load_policy
 from oat.policies.autoregressive import AutoregressivePolicy
 from oat.policies.error_head import ErrorHead
-from oat.policies.stopping import Residual, Value
+from oat.policies.stopping import Hindsight, Residual, Value
 from oat.tables.files import load_tables
 from oat.training.config import OUTCOME_FILE, CalibrateConfig
 from oat.training.error_heads import _windows, calibrate, measure_prefixes, stop_by
@@ -105,11 +105,14 @@ def test_percentages_are_of_what_held_out_chunks_have(
     head = deepcopy(calibrated[1])
     head.means.copy_(torch.linspace(0.8, 0.1, len(head.means)))  # as of a tokenizer whose tokens help
     head.save(tmp_path / "head", TrainingRecord())
-    residual, value = stopping_rules(("residual=50%", "value=10%"), tmp_path / "head")
+    named = ("residual=50%", "value=10%", "hindsight=25%")
+    residual, value, hindsight = stopping_rules(named, tmp_path / "head")
     assert isinstance(residual, Residual)
     assert isinstance(value, Value)
     assert residual.epsilon == pytest.approx(0.45 * float(head.margin))
     assert value.price == pytest.approx(0.01)
+    assert isinstance(hindsight, Hindsight)
+    assert hindsight.epsilon == pytest.approx(0.2)
     with pytest.raises(InvalidOption, match="a percentage is for"):
         stopping_rules(("fixed=50%",), None)
 

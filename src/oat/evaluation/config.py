@@ -65,9 +65,10 @@ class EvalConfig:
     stop: tuple[str, ...] = ()
     """When each chunk has enough tokens, one evaluation for each rule: residual=0.02 and value=0.001 with --head, in
     action units (both are experimental); fixed=4; random=20/30/50 has one, two or three tokens in so many percent of
-    chunks, and matched=RECORDS as many as another evaluation took, at random."""
+    chunks, and matched=RECORDS as many as another evaluation took, at random; hindsight=0.02 draws all and keeps the
+    fewest that do nearly the same, which saves no time and tells what knowing it would save."""
     head: Path | None = None
-    """The stopping head of residual and value, which oat calibrate makes."""
+    """The stopping head of residual and value, and of percentages, which oat calibrate makes."""
     delay: int = 0
     """Steps that a chunk takes to compute; meanwhile the previous one is executed."""
     commit: int = 0

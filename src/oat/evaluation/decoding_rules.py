@@ -15,11 +15,12 @@ from oat.policies.choosing import ChoosingRule, Medoid, make_choosing_rule
 from oat.policies.decoding import Decoding, DecodingOptions, SampledDecoding, each_position
 from oat.policies.error_head import ErrorHead
 from oat.policies.predictor import BasePredictor
-from oat.policies.stopping import DEPTH_RULES, DepthRule, Fixed, RandomDepth, Residual, Value
+from oat.policies.stopping import DEPTH_RULES, DepthRule, Fixed, Hindsight, RandomDepth, Residual, Value
 
 MATCHED = "matched"
 """Names no rule of its own: depths are drawn at random as another evaluation had them."""
 _WITH_HEAD = ("residual", "value")
+_IN_PERCENT = (*_WITH_HEAD, "hindsight")  # of what a head has seen on held-out chunks
 
 
 @runtime_checkable
@@ -154,10 +155,14 @@ def _choosing_rule(flags: DecodingFlags) -> ChoosingRule:
 
 def stopping_rules(named: Sequence[str], head: Path | None) -> tuple[DepthRule, ...]:
     """Return the rules that are named, such as residual=0.02, with the head that some of them need."""
-    if head is not None and not any(each.split("=")[0] in _WITH_HEAD for each in named):
-        raise InvalidOption(f"a stopping head is for --stop {' or '.join(_WITH_HEAD)}")
+    if head is not None and not any(_needs_head(each) for each in named):
+        raise InvalidOption(f"a stopping head is for --stop {' or '.join(_WITH_HEAD)}, or a percentage")
     loaded = None if head is None else ErrorHead.load(head)
     return tuple(_stopping_rule(each, loaded) for each in named)
+
+
+def _needs_head(named: str) -> bool:
+    return named.endswith("%") or named.partition("=")[0] in _WITH_HEAD
 
 
 def _stopping_rule(named: str, head: ErrorHead | None) -> DepthRule:
@@ -170,19 +175,23 @@ def _stopping_rule(named: str, head: ErrorHead | None) -> DepthRule:
         numbers = [float(each) for each in value.removesuffix("%").split("/")]
     except ValueError as error:
         raise InvalidOption(f"--stop {name} needs a number, such as {name}=2, got {named!r}") from error
-    if value.endswith("%") and name not in _WITH_HEAD:
-        raise InvalidOption(f"a percentage is for --stop {' or '.join(_WITH_HEAD)}, got {named!r}")
+    if value.endswith("%") and name not in _IN_PERCENT:
+        raise InvalidOption(f"a percentage is for --stop {' or '.join(_IN_PERCENT)}, got {named!r}")
     if name == "random":
         return RandomDepth(tuple(percent / 100 for percent in numbers))
+    if len(numbers) > 1:
+        raise InvalidOption(f"--stop {name} needs one number, got {named!r}")
     if name == "fixed":
         if not numbers[0].is_integer():
             raise InvalidOption(f"--stop fixed needs a whole number of tokens, got {value}")
         return Fixed(int(numbers[0]))
-    if name not in _WITH_HEAD:
+    if not _needs_head(named):
         return DEPTH_RULES[name](*numbers)
     if head is None:
-        raise InvalidOption(f"--stop {name} needs --head, which oat calibrate makes")
+        raise InvalidOption(f"--stop {named} needs --head, which oat calibrate makes")
     share = numbers[0] / 100 if value.endswith("%") else None
+    if name == "hindsight":
+        return Hindsight(numbers[0] if share is None else head.part_of_first(share))
     if name == "residual":
         return Residual(numbers[0] if share is None else head.tolerance(share), head)
     return Value(numbers[0] if share is None else head.price(share), head)

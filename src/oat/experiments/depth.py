@@ -26,6 +26,7 @@ _SAMPLED = {"decoding": "tokens"}  # at the temperature of policies that people 
 _LONGEST = OAT.prefixes[-1]
 # Relative to each head's own errors: benchmarks differ in units, and trainings in how well they tokenize.
 _SETTINGS = ("residual=10%", "residual=30%", "residual=60%", "value=20%", "value=60%", "value=150%")
+_HINDSIGHT = ("hindsight=10%", "hindsight=30%")  # of the error that one token has
 _FIRST = ("residual=30%", "residual=60%", "value=60%")  # should take at most half of the tokens, as the goal wants
 _BINS = 20  # of an episode, for tokens over time
 _HALF = 8  # actions executed of each chunk, in the second table; the protocol's 16 in the first
@@ -65,11 +66,18 @@ def _control(study: Study, rule: DecodingRun) -> DecodingRun:
     return replace(run, matched_to=rule.slug)
 
 
+def _in_hindsight(study: Study) -> list[DecodingRun]:
+    """Return what no rule can know: the fewest tokens that lead to nearly the actions that all lead to."""
+    chosen = _HINDSIGHT[:1] if study.scale.name == "smoke" else _HINDSIGHT
+    return [replace(_run(study, rule, _slug(rule), stop=(rule,)), needs_head=True) for rule in chosen]
+
+
 def _rules(study: Study) -> list[DecodingRun]:
-    """Return every number of tokens, and every rule beside its control, as tables show them."""
+    """Return every number of tokens, every rule beside its control, and hindsight, as tables show them."""
     numbers = (_LONGEST,) if study.scale.name == "smoke" else range(1, _LONGEST + 1)
     fixed = [_fixed(study, number) for number in numbers]
-    return [*fixed, *(each for rule in _adaptive(study) for each in (rule, _control(study, rule)))]
+    decided = [each for rule in _adaptive(study) for each in (rule, _control(study, rule))]
+    return [*fixed, *decided, *_in_hindsight(study)]
 
 
 def _importance(rule: DecodingRun) -> int:
@@ -179,7 +187,8 @@ def _draw(study: Study, rows: Sequence[Row], execute: int | None) -> str:
     measure = deciding_measure(rows)
     figure = new_figure(6.5, 4.2)
     axes = figure.subplots()
-    groups = {"fixed K": "K = ", "residual": "residual=", "value": "value=", "matched at random": "random as "}
+    begins = {"residual": "residual=", "value": "value=", "hindsight": "hindsight="}
+    groups = {"fixed K": "K = ", **begins, "matched at random": "random as "}
     for name, begin in groups.items():
         overall = [row.overall for row in rows if row.label.removeprefix("OAT_8 ").startswith(begin)]
         known = sorted((each for each in overall if each is not None), key=lambda each: each.tokens_per_chunk)

@@ -103,6 +103,10 @@ class ErrorHead(nn.Module):
         """Return the bound that lies between the mean errors of all tokens (0) and of one (1)."""
         return float(self.margin * (self.means[-1] + share * (self.means[0] - self.means[-1])))
 
+    def part_of_first(self, share: float) -> float:
+        """Return a part of the mean error of one token."""
+        return float(share * self.means[0])
+
     def price(self, share: float) -> float:
         """Return a part of what a token lowers the error by on average."""
         return float(share * (self.means[0] - self.means[-1]) / max(1, self.config.longest - 1))

@@ -180,6 +180,12 @@ class DepthRule(ABC):
     def stops(self, state: RowState) -> Bool[Tensor, " rows"]:
         """Return which rows need no further token."""
 
+    def look_back(
+        self, decode: Callable[[int], Float[Tensor, "rows time dim"]], tokens: int, executed: int | None
+    ) -> Int64[Tensor, " rows"] | None:
+        """Return how many of its tokens each row keeps, from what their prefixes decode to; None lets it keep all."""
+        return None
+
 
 @dataclass(frozen=True)
 class Fixed(DepthRule):
@@ -299,9 +305,42 @@ class Value(DepthRule):
         return self.head.drop(state) < self.price
 
 
+@dataclass(frozen=True)
+class Hindsight(DepthRule):
+    """Keep of each chunk the fewest tokens that lead to nearly the same executed actions as all of them.
+
+    All are drawn first, so that no time is saved: it tells what a rule could save that knew what further tokens say.
+    """
+
+    epsilon: float
+    """Root mean square by which the executed actions may differ, in action units."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.epsilon < float("inf"):
+            raise InvalidOption(f"epsilon must be positive and finite, got {self.epsilon}")
+
+    @property
+    def name(self) -> str:
+        """Return by how much actions may differ."""
+        return f"hindsight={self.epsilon:g}"
+
+    def stops(self, state: RowState) -> Bool[Tensor, " rows"]:
+        """Return that every row needs all of its tokens first."""
+        return torch.zeros_like(state.last, dtype=torch.bool)
+
+    def look_back(
+        self, decode: Callable[[int], Float[Tensor, "rows time dim"]], tokens: int, executed: int | None
+    ) -> Int64[Tensor, " rows"] | None:
+        """Return after how many tokens each row first does nearly what it does after the last."""
+        prefixes = torch.stack([decode(number)[:, :executed] for number in range(1, tokens + 1)])
+        differences = (prefixes - prefixes[-1]).square().mean((2, 3)).sqrt()
+        return (differences <= self.epsilon).int().argmax(0) + 1
+
+
 DEPTH_RULES: dict[str, type[DepthRule]] = {
     "fixed": Fixed,
     "random": RandomDepth,
+    "hindsight": Hindsight,
     "residual": Residual,
     "value": Value,
 }

@@ -69,14 +69,23 @@ class _Depths:
             self._lengths = self._lengths[rows]
             self._stopped = self._stopped[rows]
 
-    @property
-    def lengths(self) -> Lengths | None:
-        """Return how many tokens each row has; None where all have all."""
-        return self._lengths
+    def kept(
+        self, decode: Callable[[int], Float[Tensor, "batch time dim"]], tokens: int, executed: int | None
+    ) -> Lengths | None:
+        """Return how many tokens each row keeps of those so far; None where all keep all."""
+        looked = None if self._rule is None else self._rule.look_back(decode, tokens, executed)
+        return self._lengths if looked is None else looked
 
 
-def _make_chunk(source: TokenSource, ids: list[Tensor], log_probabilities: list[Tensor], depths: _Depths) -> Chunk:
-    return source.make_chunk(torch.stack(ids, 1), torch.stack(log_probabilities, 1), depths.lengths)
+def _make_chunk(
+    source: TokenSource, ids: list[Tensor], log_probabilities: list[Tensor], depths: _Depths, executed: int | None
+) -> Chunk:
+    tokens, certainties = torch.stack(ids, 1), torch.stack(log_probabilities, 1)
+
+    def decode(number: int) -> Tensor:
+        return source.make_chunk(tokens, certainties, torch.full_like(tokens[:, 0], number)).actions
+
+    return source.make_chunk(tokens, certainties, depths.kept(decode, len(ids), executed))
 
 
 class TokenPredictor(BasePredictor):
@@ -173,7 +182,7 @@ class TokenPredictor(BasePredictor):
             # The rule is asked even where prefixes do not decode: it measures how long tokens take.
             wanted = rule.wants_chunk(step.log_probability) and anytime
             finished = place + 1 == length or all_stopped or self._all_ended(ids)
-            make_chunk = partial(_make_chunk, source, ids, log_probabilities, depths)
+            make_chunk = partial(_make_chunk, source, ids, log_probabilities, depths, decoding.executed)
             if wanted or finished:
                 yield make_chunk()
             if finished:

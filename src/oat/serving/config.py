@@ -64,7 +64,7 @@ class ServeConfig:
     """When a chunk has enough tokens: residual=0.02 or value=0.001 with --head, in action units (both are
     experimental), or fixed=4."""
     head: Path | None = None
-    """The stopping head of residual and value, which oat calibrate makes."""
+    """The stopping head of residual and value, and of percentages, which oat calibrate makes."""
     seed: int = 0
     """Seed of the sampling, for clients that do not send their own."""
     rename: tuple[str, ...] = ()
