@@ -259,8 +259,7 @@ class Residual(DepthRule):
     head: "ErrorHead"
 
     def __post_init__(self) -> None:
-        if not 0 < self.epsilon < float("inf"):
-            raise InvalidOption(f"epsilon must be positive and finite, got {self.epsilon}")
+        _check_positive("epsilon", self.epsilon)
 
     @property
     def name(self) -> str:
@@ -288,8 +287,7 @@ class Value(DepthRule):
     head: "ErrorHead"
 
     def __post_init__(self) -> None:
-        if not 0 < self.price < float("inf"):
-            raise InvalidOption(f"a token's price must be positive and finite, got {self.price}")
+        _check_positive("a token's price", self.price)
 
     @property
     def name(self) -> str:
@@ -316,8 +314,7 @@ class Hindsight(DepthRule):
     """Root mean square by which the executed actions may differ, in action units."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.epsilon < float("inf"):
-            raise InvalidOption(f"epsilon must be positive and finite, got {self.epsilon}")
+        _check_positive("epsilon", self.epsilon)
 
     @property
     def name(self) -> str:
@@ -344,6 +341,11 @@ DEPTH_RULES: dict[str, type[DepthRule]] = {
     "residual": Residual,
     "value": Value,
 }
+
+
+def _check_positive(name: str, value: float) -> None:
+    if not 0 < value < float("inf"):
+        raise InvalidOption(f"{name} must be positive and finite, got {value}")
 
 
 def _quantile(durations: Iterable[float]) -> float:
