@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from oat.experiments import decoding_rules, depth
 from oat.experiments.study.budget import StepBudget
 from oat.experiments.study.methods import DP, OAT, QUEST, UNORDERED
 from oat.experiments.study.scales import SCALES
-from oat.experiments.study.study import Study
+from oat.experiments.study.study import EvaluationRun, Study
+from oat.experiments.success import Row
 from oat.tables.files import load_tables
 
 
@@ -173,3 +175,21 @@ def test_the_goal_is_judged_by_score_where_that_is_finer_than_success(folder: Pa
     told = depth.compare_goal(better, worse)
     assert "(-30.0 points" in told
     assert told.endswith("by score")
+
+
+def test_a_number_of_executed_actions_that_was_not_run_has_no_table(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    smoke = Study(SCALES["smoke"], "detour", folder)
+    ran, *_ = decoding_rules.read_decoding_rows(smoke, depth.evaluations(smoke))
+
+    def read(study: Study, runs: Sequence[EvaluationRun]) -> list[Row]:
+        named = {decoding_rules.label(run): run for run in runs}
+        return [
+            replace(ran, label=name, records=ran.records if run.execute == 8 else ()) for name, run in named.items()
+        ]
+
+    monkeypatch.setattr(depth, "read_decoding_rows", read)
+    (table,) = depth.tables(Study(SCALES["cpu"], "detour", tmp_path))
+    assert "8 actions executed" in table.title
+    assert "not run: the usual number of actions executed" in table.notes

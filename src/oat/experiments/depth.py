@@ -16,7 +16,7 @@ from oat.experiments.pictures import save_study_figure, whiskers
 from oat.experiments.study.decodings import DecodingRun
 from oat.experiments.study.methods import OAT
 from oat.experiments.study.study import EvaluationRun, Study
-from oat.experiments.success import FEW, Row, deciding_measure, study_table
+from oat.experiments.success import FEW, Row, deciding_measure, not_run, study_table
 from oat.io.pictures import new_figure
 from oat.tables.success import COST_COLUMNS
 from oat.tables.table import Table
@@ -106,19 +106,29 @@ def _regimes(study: Study) -> tuple[int | None, ...]:
 
 
 def tables(study: Study) -> list[Table]:
-    """Return a table of success against tokens for each number of executed actions, and draw them."""
-    return [_table(study, execute) for execute in _regimes(study)]
-
-
-def _table(study: Study, execute: int | None) -> Table:
-    """Return one table, and draw it, and where along an episode tokens were used."""
+    """Return a table of success against tokens for each number of executed actions that was begun, and draw them."""
     shown = [label(EvaluationRun(OAT, decoding=rule)) for rule in _rules(study)]
-    rows = sorted(read_decoding_rows(study, _evaluations(study, execute)), key=lambda row: shown.index(row.label))
+    found = {
+        execute: sorted(read_decoding_rows(study, _evaluations(study, execute)), key=lambda row: shown.index(row.label))
+        for execute in _regimes(study)
+    }
+    begun = [execute for execute, rows in found.items() if any(row.records for row in rows)]
+    chosen = begun or [*found][:1]
+    others = not_run([_executed(execute) for execute in found if execute not in chosen])
+    return [_table(study, execute, found[execute], others) for execute in chosen]
+
+
+def _executed(execute: int | None) -> str:
+    return f"{execute or 'the usual number of'} actions executed"
+
+
+def _table(study: Study, execute: int | None, rows: Sequence[Row], others: Sequence[str]) -> Table:
+    """Return one table, and draw it, and where along an episode tokens were used."""
     claims = tuple(_claims(study))
-    title = f"{NAME}: success against tokens per chunk, {execute or 'the usual number of'} actions executed, in %"
+    title = f"{NAME}: success against tokens per chunk, {_executed(execute)}, in %"
     table = study_table(study, title, rows, claims=claims, more=COST_COLUMNS)
     drawn = (_draw(study, rows, execute), _draw_over_time(study, rows, execute))
-    return replace(table, notes=(*table.notes, *_within_a_point(study, rows), *_time_of_head(study), *drawn))
+    return replace(table, notes=(*table.notes, *others, *_within_a_point(study, rows), *_time_of_head(study), *drawn))
 
 
 def _asking(study: Study) -> DecodingRun:
