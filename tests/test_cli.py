@@ -5,6 +5,7 @@ import io
 import json
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -62,6 +63,22 @@ def test_every_verb_has_help(verb: str) -> None:
     assert f"usage: oat {verb}" in words
     assert words.count("--") > 2
     assert "(default:" in words
+
+
+@pytest.mark.parametrize("verb", ["collect", "eval", "reproduce", "serve", "train"])
+def test_help_flows_over_its_lines(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line ends where the next word has no room, and not where the source's line does."""
+    monkeypatch.setenv("COLUMNS", "100")
+    rows = [line.replace("│", " ").rstrip() for line in oat(verb, "--help").stdout.splitlines()]
+    texts = [row for row in rows if row.startswith(" " * 8)]
+    width = max(map(len, texts))
+    told = 0
+    for row, following in pairwise(rows):
+        # What goes with an option's name may begin on a line of its own.
+        if row in texts and following in texts:
+            assert len(row) + 1 + len(following.split()[0]) > width, f"{row.strip()} | {following.strip()}"
+            told += 1
+    assert told > 3
 
 
 @pytest.mark.parametrize(

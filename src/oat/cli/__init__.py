@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from oat.cli import data, deployment, experiments, policies, tokenizers
+from oat.cli.help_texts import flowing_help
 from oat.cli.kinds import fit_verb, train_verb
 from oat.errors import OatError
 from oat.io.interruption import Interruption
@@ -61,9 +62,10 @@ def _abandon_output() -> None:
 
 def _run_verb(words: list[str]) -> None:
     chosen = {verb: make(words[1:]) for verb, make in _BY_KIND.items() if words[:1] == [verb]}
-    tyro.extras.subcommand_cli_from_dict(
-        {**VERBS, **chosen}, prog="oat", description=_DESCRIPTION, args=words or ["--help"]
-    )
+    with flowing_help():
+        tyro.extras.subcommand_cli_from_dict(
+            {**VERBS, **chosen}, prog="oat", description=_DESCRIPTION, args=words or ["--help"]
+        )
     sys.stdout.flush()  # now, when a full disk under it can still be told
 
 
