@@ -193,3 +193,16 @@ def test_a_number_of_executed_actions_that_was_not_run_has_no_table(
     (table,) = depth.tables(Study(SCALES["cpu"], "detour", tmp_path))
     assert "8 actions executed" in table.title
     assert "not run: the usual number of actions executed" in table.notes
+
+
+def test_rules_are_held_against_the_fixed_numbers_around_theirs(folder: Path) -> None:
+    study = Study(SCALES["smoke"], "detour", folder)
+    fixed, rule, *_ = decoding_rules.read_decoding_rows(study, depth.evaluations(study))
+    solved = replace(fixed, records=tuple(replace(each, success=True, best_score=1.0) for each in fixed.records))
+    failed = tuple(replace(each, success=False, best_score=0.0) for each in rule.records)
+    many, few = (
+        replace(rule, records=tuple(replace(each, tokens=number * each.chunks) for each in failed)) for number in (8, 3)
+    )
+    (told,) = depth._beside_fixed(study, [solved, many])
+    assert re.fullmatch(r"residual=30% with 8\.00 tokens: -100\.0 points \(p = [\d.]+\) to K = 8", told)
+    assert not list(depth._beside_fixed(study, [solved, few]))

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import ceil, floor
 from typing import Any
 
 import numpy as np
 
 from oat.errors import InvalidOption
 from oat.evaluation.claims import Claim
-from oat.evaluation.comparisons import compare_policies
+from oat.evaluation.comparisons import compare_policies, shared_conditions
 from oat.evaluation.token_courses import mean_course
 from oat.experiments.decoding_rules import GREEDY, label, people_demonstrated, read_decoding_rows
 from oat.experiments.decoding_timings import read_decoding_timings, time_decodings
@@ -128,7 +129,17 @@ def _table(study: Study, execute: int | None, rows: Sequence[Row], others: Seque
     title = f"{NAME}: success against tokens per chunk, {_executed(execute)}, in %"
     table = study_table(study, title, rows, claims=claims, more=COST_COLUMNS)
     drawn = (_draw(study, rows, execute), _draw_over_time(study, rows, execute))
-    return replace(table, notes=(*table.notes, *others, *_within_a_point(study, rows), *_time_of_head(study), *drawn))
+    return replace(
+        table,
+        notes=(
+            *table.notes,
+            *others,
+            *_within_a_point(study, rows),
+            *_beside_fixed(study, rows),
+            *_time_of_head(study),
+            *drawn,
+        ),
+    )
 
 
 def _asking(study: Study) -> DecodingRun:
@@ -188,8 +199,32 @@ def compare_goal(whole: Row, here: Row) -> str:
     outcome = "held" if held else "not held"
     if min(len(whole.records), len(here.records)) < FEW:
         outcome = "undecided, too few episodes"
-    by_score = " by score" if measure == "score" else ""
-    return f"{outcome} ({gap:+.1f} points, {overall.tokens_per_chunk:.2f} tokens){by_score}"
+    return f"{outcome} ({gap:+.1f} points, {overall.tokens_per_chunk:.2f} tokens){_by(measure)}"
+
+
+def _beside_fixed(study: Study, rows: Sequence[Row]) -> Iterator[str]:
+    """Yield for each rule how it does beside the fixed numbers of tokens just below and above its mean."""
+    found = {row.label: row for row in rows if row.records}
+    measure = deciding_measure(rows)
+    for rule in _adaptive(study):
+        here = found.get(f"OAT_8 {rule.label}")
+        if here is None or here.overall is None:
+            continue
+        tokens = here.overall.tokens_per_chunk
+        told = []
+        for number in sorted({floor(tokens), ceil(tokens)}):
+            fixed = found.get(f"OAT_8 K = {number}")
+            if fixed is not None and shared_conditions(fixed.records, here.records):
+                compared = compare_policies(fixed.records, here.records, measure=measure)
+                told.append(
+                    f"{100 * compared.difference.estimate:+.1f} points (p = {compared.p_value:.2g}) to K = {number}"
+                )
+        if told:
+            yield f"{rule.label} with {tokens:.2f} tokens{_by(measure)}: {', '.join(told)}"
+
+
+def _by(measure: str) -> str:
+    return " by score" if measure == "score" else ""
 
 
 def _draw(study: Study, rows: Sequence[Row], execute: int | None) -> str:
