@@ -54,6 +54,7 @@ def episodes(protocol: str, method: str, decoding: str, solved: int, tokens: int
             each := record(number),
             key=replace(each.key, protocol=protocol, method=method, decoding=decoding, task=task),
             success=number < solved,
+            best_score=float(number < solved),
             tokens=tokens * each.chunks,
             inference_ms_p50=2.0 + tokens,
         )
